@@ -16,7 +16,7 @@ PACKAGES_TEST  := libgtest-dev libbpf-dev libelf-dev zlib1g-dev libclang-rt-19-d
   prometheus python3 iproute2 qemu-system-x86 busybox-static cpio kmod curl file procps libcap2-bin util-linux
 
 WARN     := -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor -Wold-style-cast -Werror
-CXXFLAGS := -std=c++23 $(WARN) -I. -isystem $(HTTPLIB) -DKITTY_VERSION='"$(VERSION)"' -MMD -MP
+CXXFLAGS := -std=c++23 $(WARN) -I. -isystem $(HTTPLIB) -DKITTY_VERSION='"$(VERSION)"' -DKITTY_BPF_OBJECT='"$(B)/kprobe.bpf.o"' -MMD -MP
 RELEASE  := -Os -flto=auto -ffunction-sections -fdata-sections -fno-plt -fstack-protector-strong -D_FORTIFY_SOURCE=2
 LDRELEASE := -static -flto=auto -Wl,--gc-sections -Wl,-z,noexecstack -s
 CHECK    := -O1 -g $(addprefix -fsanitize=,$(SANITIZE))
@@ -47,6 +47,7 @@ $(T)/%.o: %.cpp
 	$(call say,CXX,$< $(SANITIZE))
 	$(Q)mkdir -p $(@D) && $(CXX) $(CXXFLAGS) $(CHECK) -c -o $@ $<
 
+$(B)/release/collector/embedded_object.o $(T)/collector/embedded_object.o: $(B)/kprobe.bpf.o
 $(B)/kprobe.bpf.o: kprobe.bpf.c kprobe.h
 	$(call say,BPF,$<)
 	$(Q)mkdir -p $(@D) && $(CLANG) $(BPFFLAGS) -D__TARGET_ARCH_$(BPF_ARCH) -c -o $@ $< && llvm-strip-19 -g $@

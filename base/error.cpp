@@ -22,7 +22,8 @@ std::string Error::message() const {
   return text;
 }
 
-std::unexpected<Error> fail(std::string_view operation, std::string_view object, int err, std::string_view detail) {
+std::unexpected<Error> fail(std::string_view operation, std::string_view object, int err,
+                            std::string_view detail) {
   return std::unexpected(Error{std::string(operation), std::string(object), err, std::string(detail)});
 }
 

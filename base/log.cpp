@@ -81,9 +81,17 @@ std::string format_line(Level level, std::string_view message, std::initializer_
   return line;
 }
 
-void debug(std::string_view message, std::initializer_list<Field> fields) { emit(Level::debug, message, fields); }
-void info(std::string_view message, std::initializer_list<Field> fields) { emit(Level::info, message, fields); }
-void warn(std::string_view message, std::initializer_list<Field> fields) { emit(Level::warn, message, fields); }
-void error(std::string_view message, std::initializer_list<Field> fields) { emit(Level::error, message, fields); }
+void debug(std::string_view message, std::initializer_list<Field> fields) {
+  emit(Level::debug, message, fields);
+}
+void info(std::string_view message, std::initializer_list<Field> fields) {
+  emit(Level::info, message, fields);
+}
+void warn(std::string_view message, std::initializer_list<Field> fields) {
+  emit(Level::warn, message, fields);
+}
+void error(std::string_view message, std::initializer_list<Field> fields) {
+  emit(Level::error, message, fields);
+}
 
 }  // namespace kitty::log

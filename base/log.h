@@ -1,5 +1,5 @@
-// logfmt on stderr: `ts=2026-01-02T03:04:05.678Z level=info msg="..." key=value`. One write(2) a line, so lines of
-// several threads never mix. Thread-safe.
+// logfmt on stderr: `ts=2026-01-02T03:04:05.678Z level=info msg="..." key=value`. One write(2) a line, so
+// lines of several threads never mix. Thread-safe.
 #pragma once
 
 #include <initializer_list>
@@ -27,6 +27,7 @@ void warn(std::string_view message, std::initializer_list<Field> fields = {});
 void error(std::string_view message, std::initializer_list<Field> fields = {});
 
 // The line without timestamp, as the tests read it.
-[[nodiscard]] std::string format_line(Level level, std::string_view message, std::initializer_list<Field> fields);
+[[nodiscard]] std::string format_line(Level level, std::string_view message,
+                                      std::initializer_list<Field> fields);
 
 }  // namespace kitty::log

@@ -1,0 +1,30 @@
+// The command line of the agent, parsed into plain values. Pure: the caller prints and exits.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace kitty::cli {
+
+struct Flags {
+  std::string listen_address = ":9100";
+  std::string telemetry_path = "/metrics";
+  std::string procfs_path = "/proc";
+  std::string rtt_hook = "auto";
+  std::string btf_path;  // empty: the running kernel's own
+  log::Level log_level = log::Level::info;
+  bool show_version = false;
+  bool show_help = false;
+};
+
+// `--name=value` or `--name value`; the last of a repeated flag wins. `arguments` without the program's name.
+// Errors name the flag and what it accepts.
+[[nodiscard]] Result<Flags> parse_flags(std::span<const std::string_view> arguments);
+
+[[nodiscard]] std::string_view help_text();
+
+}  // namespace kitty::cli

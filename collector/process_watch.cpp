@@ -1,0 +1,64 @@
+#include "collector/process_watch.h"
+
+#include <algorithm>
+
+#include "collector/clock.h"
+
+namespace kitty::collector {
+
+namespace {
+
+constexpr uint64_t kSecondNs = 1'000'000'000;
+
+uint64_t in_ns(std::chrono::nanoseconds duration) { return static_cast<uint64_t>(duration.count()); }
+
+}  // namespace
+
+std::chrono::nanoseconds socket_pass_interval(std::chrono::nanoseconds cost) {
+  return std::clamp<std::chrono::nanoseconds>(cost * kSocketPassShare, kMinSocketPassInterval,
+                                              kMaxSocketPassInterval);
+}
+
+ProcessWatch::ProcessWatch(int procfs_root, std::function<uint64_t()> execs)
+    : scanner_(procfs_root), execs_(std::move(execs)) {
+  thread_ = std::make_unique<Periodic>(run_due(), [this] { return run_due(); });
+}
+
+std::shared_ptr<const ProcessState> ProcessWatch::state() const {
+  const std::scoped_lock lock(mutex_);
+  return state_;
+}
+
+void ProcessWatch::publish() {
+  auto next = scanner_.snapshot();
+  const std::scoped_lock lock(mutex_);
+  state_ = std::move(next);
+}
+
+std::chrono::nanoseconds ProcessWatch::run_due() {
+  const uint64_t start_ns = monotonic_ns();
+  const uint64_t execs = execs_();
+  bool changed = false;
+  if (start_ns >= next_discovery_ns_) {
+    scanner_.discover(Scanner::Depth::all);
+    next_discovery_ns_ = start_ns + in_ns(kDiscoveryInterval);
+    changed = true;
+  } else if (execs != execs_seen_) {
+    scanner_.discover(Scanner::Depth::new_and_young);
+    changed = true;
+  }
+  execs_seen_ = execs;
+  if (const uint64_t pass_start_ns = monotonic_ns(); pass_start_ns >= next_pass_ns_) {
+    scanner_.pass_sockets();
+    const uint64_t end_ns = monotonic_ns();
+    next_pass_ns_ = end_ns + in_ns(socket_pass_interval(std::chrono::nanoseconds(end_ns - pass_start_ns)));
+    changed = true;
+  }
+  if (changed) publish();
+
+  const uint64_t now_ns = monotonic_ns();
+  const uint64_t due_ns = std::min({next_discovery_ns_, next_pass_ns_, now_ns + kSecondNs});
+  return std::chrono::nanoseconds(std::max(due_ns, now_ns) - now_ns);
+}
+
+}  // namespace kitty::collector

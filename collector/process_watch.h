@@ -1,0 +1,52 @@
+// The background thread that keeps ProcessState fresh. It may take long on a busy host, so nobody waits for
+// it: readers take the latest snapshot, which never changes.
+//
+// Discovery runs every 5 s, and for new and young processes already a second after a program was executed
+// somewhere, where the exec tracepoint says so. The net/tcp pass runs as often as it costs under 1 % of a
+// core, every 1 s to 5 s.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "collector/periodic.h"
+#include "collector/process_state.h"
+#include "collector/scanner.h"
+
+namespace kitty::collector {
+
+inline constexpr std::chrono::seconds kDiscoveryInterval{5};
+inline constexpr std::chrono::seconds kMinSocketPassInterval{1};
+inline constexpr std::chrono::seconds kMaxSocketPassInterval{5};
+inline constexpr int kSocketPassShare = 100;  // the pass may take one part in so many of the time
+
+// How long after a pass the next one is due, given what it cost. Pure.
+[[nodiscard]] std::chrono::nanoseconds socket_pass_interval(std::chrono::nanoseconds cost);
+
+class ProcessWatch {
+ public:
+  // The first scan happens here, on the caller's thread, so that state() is never null. `procfs_root`: an
+  // open directory, owned by the caller. `execs`: programs executed so far, or a constant where nothing
+  // counts them.
+  ProcessWatch(int procfs_root, std::function<uint64_t()> execs);
+
+  // The latest snapshot; never null. Thread-safe.
+  [[nodiscard]] std::shared_ptr<const ProcessState> state() const;
+
+ private:
+  std::chrono::nanoseconds run_due();
+  void publish();
+
+  Scanner scanner_;
+  std::function<uint64_t()> execs_;
+  uint64_t execs_seen_ = 0;
+  uint64_t next_discovery_ns_ = 0;
+  uint64_t next_pass_ns_ = 0;
+  mutable std::mutex mutex_;  // guards state_
+  std::shared_ptr<const ProcessState> state_;
+  std::unique_ptr<Periodic> thread_;  // last: stops before the rest goes
+};
+
+}  // namespace kitty::collector

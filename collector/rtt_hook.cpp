@@ -1,0 +1,113 @@
+#include "collector/rtt_hook.h"
+
+#include <algorithm>
+#include <array>
+
+#include "collector/self_test.h"
+#include "loader/kernel_btf.h"
+
+namespace kitty::collector {
+
+namespace {
+
+struct Rung {
+  std::string_view hook;
+  std::string_view program;  // function in kprobe.bpf.c
+};
+
+constexpr std::array kRungs = {
+    Rung{"kprobe/tcp_rtt_estimator", "kprobe_estimator"},
+    Rung{"fentry/tcp_rtt_estimator", "fentry_estimator"},
+    Rung{"fentry/tcp_ack_update_rtt", "fentry_ack"},
+    Rung{"kprobe/tcp_ack_update_rtt", "kprobe_ack"},
+    Rung{"tp_btf/tcp_probe", "probe_rack"},
+};
+
+constexpr std::array kTracepoints = {
+    Rung{"raw_tp/tcp_retransmit_skb", "on_retransmit"},
+    Rung{"raw_tp/sched_process_exec", "on_exec"},
+};
+
+Result<AttachedProgram> load_and_attach(const loader::Object& object, const FlowMaps& maps,
+                                        const loader::Btf& kernel, std::string_view name) {
+  Result<loader::LinkedProgram> linked = object.link(name, &kernel);
+  if (!linked) return std::unexpected(linked.error());
+  Result<loader::Program> program = loader::Program::load(
+      *linked, {.maps = maps.maps(), .license = object.license(), .kernel_btf = &kernel});
+  if (!program) return std::unexpected(program.error());
+  Result<loader::Link> link = loader::Link::attach(*program);
+  if (!link) return std::unexpected(link.error());
+  return AttachedProgram{std::move(*program), std::move(*link)};
+}
+
+RttHook climb(const loader::Object& object, FlowMaps& maps, const loader::Btf& kernel,
+              std::string_view wanted) {
+  RttHook hook;
+  for (const Rung& rung : kRungs) {
+    if (wanted != kHookAuto && wanted != rung.hook) continue;
+    Result<AttachedProgram> attached = load_and_attach(object, maps, kernel, rung.program);
+    const Result<uint32_t> works = attached ? run_self_test(maps) : std::unexpected(attached.error());
+    if (!works) {
+      hook.refusals.push_back({std::string(rung.hook), works.error().message()});
+      continue;
+    }
+    hook.name = rung.hook;
+    hook.have = *works;
+    hook.attached.push_back(std::move(*attached));
+    break;
+  }
+  if (hook.attached.empty()) return hook;
+  for (const Rung& tracepoint : kTracepoints) {
+    Result<AttachedProgram> attached = load_and_attach(object, maps, kernel, tracepoint.program);
+    if (attached) {
+      hook.attached.push_back(std::move(*attached));
+    } else {
+      hook.missing.push_back({std::string(tracepoint.hook), attached.error().message()});
+    }
+  }
+  return hook;
+}
+
+// What stands in the way of every rung.
+RttSource refuse_all(std::string_view wanted, const Error& error) {
+  RttSource source;
+  source.hook.refusals.push_back({std::string(wanted), error.message()});
+  return source;
+}
+
+}  // namespace
+
+std::span<const std::string_view> rtt_hook_names() {
+  static constexpr auto kNames = [] {
+    std::array<std::string_view, kRungs.size()> names;
+    std::ranges::transform(kRungs, names.begin(), &Rung::hook);
+    return names;
+  }();
+  return kNames;
+}
+
+bool is_rtt_hook(std::string_view name) {
+  return name == kHookAuto || name == kHookNone || std::ranges::count(rtt_hook_names(), name) != 0;
+}
+
+bool is_degraded(std::string_view hook) { return hook == "tp_btf/tcp_probe"; }
+
+RttSource open_rtt_source(std::span<const std::byte> object_bytes, const std::string& btf_path,
+                          std::string_view wanted) {
+  if (wanted == kHookNone) return {};
+  const Result<loader::Object> object = loader::Object::parse(object_bytes);
+  if (!object) return refuse_all(wanted, object.error());
+  const Result<loader::KernelBtf> kernel =
+      btf_path.empty() ? loader::KernelBtf::of_running_kernel() : loader::KernelBtf::from_file(btf_path);
+  if (!kernel) return refuse_all(wanted, kernel.error());
+  Result<FlowMaps> maps = FlowMaps::create(*object);
+  if (!maps) return refuse_all(wanted, maps.error());
+
+  RttSource source;
+  source.maps = std::make_unique<FlowMaps>(std::move(*maps));
+  source.hook = climb(*object, *source.maps, kernel->btf(), wanted);
+  if (source.hook.attached.empty()) source.maps.reset();
+  return source;
+}
+
+}  // namespace kitty::collector

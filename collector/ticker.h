@@ -1,0 +1,53 @@
+// The 500 ms tick: joins the latest ProcessState with what the kernel counted since, and hands the result on.
+// Never reads more than one snmp file per network namespace and one map entry per owned socket.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "collector/metrics.h"
+#include "collector/network.h"
+#include "collector/periodic.h"
+#include "collector/process_watch.h"
+#include "collector/rtt.h"
+#include "collector/rtt_hook.h"
+
+namespace kitty::collector {
+
+inline constexpr std::chrono::milliseconds kTick{500};
+
+// One tick's work, without a thread: for the ticker, and for tests and benchmarks that want to see one.
+class Tick {
+ public:
+  // `maps` may be null: no RTT hook.
+  Tick(const ProcessWatch& processes, FlowMaps* maps, uint32_t have);
+  // The result lives until the next call.
+  const Metrics& run();
+
+ private:
+  const ProcessWatch& processes_;
+  NetworkCollector network_;
+  std::optional<RttCollector> rtt_;
+  Metrics metrics_;
+};
+
+class Ticker {
+ public:
+  using Publish = std::function<void(const Metrics&)>;
+
+  // Ticks once on the caller's thread, so that something is published when this returns, then in the
+  // background.
+  Ticker(Tick tick, Publish publish);
+
+ private:
+  std::chrono::nanoseconds run();
+
+  Tick tick_;
+  Publish publish_;
+  uint64_t next_ns_ = 0;
+  std::unique_ptr<Periodic> thread_;  // last: stops before the rest goes
+};
+
+}  // namespace kitty::collector

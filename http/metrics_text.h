@@ -1,0 +1,49 @@
+// Renders one tick's Metrics as the exposition: the only place where the exported names, types and help texts
+// stand. Keeps the label strings of the latest ProcessState, so a steady tick allocates nothing. One thread
+// uses it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collector/agent_usage.h"
+#include "collector/metrics.h"
+#include "http/exposition.h"
+
+namespace kitty::http {
+
+// What stays the same for the life of the agent.
+struct AgentInfo {
+  std::string version;
+  std::string rtt_hook;  // the rung taken, or "none"
+  struct Refusal {
+    std::string hook, reason;
+  };
+  std::vector<Refusal> refused_hooks;
+  double start_time_seconds = 0;  // since the epoch
+};
+
+class MetricsText {
+ public:
+  explicit MetricsText(AgentInfo info);
+
+  // Writes everything into `writer`, from begin() on.
+  void render(const collector::Metrics& metrics, const collector::AgentUsage& usage,
+              ExpositionWriter& writer);
+
+ private:
+  void label(const collector::ProcessState& state);
+  void render_processes(const collector::Metrics& metrics, ExpositionWriter& writer);
+  void render_agent(const collector::Metrics& metrics, const collector::AgentUsage& usage,
+                    ExpositionWriter& writer);
+
+  AgentInfo info_;
+  HistogramBounds rtt_bounds_;
+  std::shared_ptr<const collector::ProcessState> labelled_;
+  std::vector<std::string> labels_;  // pid, rank, job of each process of labelled_
+  uint64_t series_dropped_ = 0;
+};
+
+}  // namespace kitty::http

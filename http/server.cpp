@@ -1,0 +1,460 @@
+#include "http/server.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <exception>
+#include <optional>
+#include <string_view>
+#include <system_error>
+#include <thread>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "http/listen_address.h"
+#include "http/routes.h"
+
+namespace kitty::http {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// Connections accepted, and passes over the open ones between two accepts: a flood of newcomers must not keep
+// those that are already open from being served.
+constexpr int kMaxAcceptsPerTurn = 16;
+// How long not to accept after the process or the system ran out of descriptors or memory.
+constexpr milliseconds kAcceptPause{100};
+// Bytes one turn of a lingering connection reads to drop them.
+constexpr size_t kDropBytes = 4096;
+
+constexpr uint64_t kListenEvent = kMaxConnections;
+constexpr uint64_t kStopEvent = kMaxConnections + 1;
+
+enum class State {
+  idle,       // waits for a request's first byte
+  reading,    // has some of a head
+  sending,    // has a response to send
+  lingering,  // has sent its last response; drops what still comes
+};
+
+struct Connection {
+  Fd socket;
+  State state = State::idle;
+  Clock::time_point since;     // when the state began
+  Clock::time_point deadline;  // when it must have ended
+  std::string in;              // at most kMaxHeadBytes
+  size_t searched = 0;         // of `in`, already known not to hold the end of a head
+  Answer answer;
+  size_t sent = 0;  // of answer.head, then answer.body
+  size_t requests = 0;
+  uint32_t interest = 0;  // the epoll events asked for
+  bool runnable = false;  // has a whole turn's work left in `in`, which no event will announce
+};
+
+// Writes in one call: the head and the text lie in two places.
+ssize_t send_answer(const Connection& connection) {
+  const std::string_view head = connection.answer.head;
+  const std::string_view body = connection.answer.body.view();
+  std::array<iovec, 2> parts{};
+  size_t count = 0;
+  size_t skip = connection.sent;
+  for (std::string_view part : {head, body}) {
+    const size_t dropped = std::min(skip, part.size());
+    skip -= dropped;
+    part.remove_prefix(dropped);
+    // iovec is not const-correct; sendmsg() only reads.
+    if (!part.empty()) parts[count++] = {const_cast<char*>(part.data()), part.size()};
+  }
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = count;
+  return sendmsg(connection.socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+}  // namespace
+
+class Server::Loop {
+ public:
+  static Result<std::unique_ptr<Loop>> create(ServerOptions options);
+
+  Status start_thread();
+  void stop();
+
+  uint16_t port() const { return port_; }
+  ServerCounters counters() const {
+    return {connections_.load(std::memory_order_relaxed), requests_.load(std::memory_order_relaxed),
+            evicted_.load(std::memory_order_relaxed), timed_out_.load(std::memory_order_relaxed)};
+  }
+
+ private:
+  explicit Loop(RoutesOptions options) : routes_(std::move(options)) {}
+
+  void run();
+  int wait_ms(Clock::time_point now) const;
+  void accept_some(Clock::time_point now);
+  void pause_accepting(Clock::time_point now);
+  void set_accepting(bool on);
+  Connection& free_slot();
+  void expire(Clock::time_point now);
+
+  void turn(Connection& connection, Clock::time_point now);
+  void read_some(Connection& connection, Clock::time_point now);
+  bool answer_head(Connection& connection, Clock::time_point now);
+  void send_some(Connection& connection, Clock::time_point now);
+  void drop_some(Connection& connection);
+
+  void enter(Connection& connection, State state, Clock::time_point now);
+  void watch(Connection& connection);
+  void close(Connection& connection);
+  uint64_t index(const Connection& connection) const {
+    return static_cast<uint64_t>(&connection - table_.data());
+  }
+
+  Routes routes_;
+  Fd listener_;
+  Fd epoll_;
+  Fd stop_event_;
+  uint16_t port_ = 0;
+  std::array<Connection, kMaxConnections> table_;
+  std::optional<Clock::time_point> accept_again_;  // set while accepting is paused
+  std::atomic<uint64_t> connections_ = 0;
+  std::atomic<uint64_t> requests_ = 0;
+  std::atomic<uint64_t> evicted_ = 0;
+  std::atomic<uint64_t> timed_out_ = 0;
+  std::thread thread_;
+};
+
+Result<std::unique_ptr<Server::Loop>> Server::Loop::create(ServerOptions options) {
+  if (Status ok = check_telemetry_path(options.telemetry_path); !ok) return std::unexpected(ok.error());
+  const auto address = parse_listen_address(options.listen_address);
+  if (!address) return std::unexpected(address.error());
+
+  std::unique_ptr<Loop> loop(new Loop(RoutesOptions{
+      .telemetry_path = std::move(options.telemetry_path),
+      .text = options.text,
+      .ready = std::move(options.ready),
+      .keep_alive_s = static_cast<int>(kIdleDeadline.count() / 1000),
+      .max_requests = kMaxRequestsPerConnection,
+  }));
+  auto listener = listen_on(*address, options.listen_address);
+  if (!listener) return std::unexpected(listener.error());
+  loop->listener_ = std::move(*listener);
+  const auto port = bound_port(loop->listener_);
+  if (!port) return std::unexpected(port.error());
+  loop->port_ = *port;
+
+  loop->epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
+  if (!loop->epoll_) return fail("create epoll instance", {}, errno);
+  loop->stop_event_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!loop->stop_event_) return fail("create eventfd", {}, errno);
+  for (auto [fd, id] :
+       {std::pair(loop->listener_.get(), kListenEvent), {loop->stop_event_.get(), kStopEvent}}) {
+    epoll_event event{.events = EPOLLIN, .data = {.u64 = id}};
+    if (epoll_ctl(loop->epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return fail("watch socket", {}, errno);
+  }
+  return loop;
+}
+
+Status Server::Loop::start_thread() {
+  // Signals are for the thread that waits for them; a new thread inherits the mask.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int err = 0;
+  try {
+    thread_ = std::thread([this] { run(); });
+    pthread_setname_np(thread_.native_handle(), "kitty-http");
+  } catch (const std::system_error& error) {
+    err = error.code().value();
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (err != 0) return fail("start thread", "http", err);
+  return {};
+}
+
+void Server::Loop::stop() {
+  if (!thread_.joinable()) return;
+  const uint64_t one = 1;
+  // Cannot fail: the counter is far from its maximum, and the descriptor is ours.
+  [[maybe_unused]] ssize_t written = ::write(stop_event_.get(), &one, sizeof one);
+  thread_.join();
+}
+
+void Server::Loop::run() {
+  std::array<epoll_event, kMaxConnections + 2> events;
+  for (;;) {
+    const int count = epoll_wait(epoll_.get(), events.data(), events.size(), wait_ms(Clock::now()));
+    if (count < 0 && errno != EINTR) {
+      log::error("http server stopped", {{"err", errno_text(errno)}});
+      break;
+    }
+    const Clock::time_point now = Clock::now();
+    bool accepting = false;
+    bool stopping = false;
+    for (int i = 0; i < count; ++i) {
+      const uint64_t id = events[static_cast<size_t>(i)].data.u64;
+      if (id == kStopEvent) {
+        stopping = true;
+      } else if (id == kListenEvent) {
+        accepting = true;
+      } else {
+        table_[id].runnable = true;
+      }
+    }
+    if (stopping) break;
+    // What an event says is not trusted further than "try": by now it may be about a slot's former
+    // connection.
+    for (Connection& connection : table_) {
+      if (connection.runnable) turn(connection, now);
+    }
+    expire(now);
+    if (accept_again_ && now >= *accept_again_) set_accepting(true);
+    if (accepting) accept_some(now);
+  }
+  for (Connection& connection : table_) close(connection);
+  listener_.reset();
+}
+
+int Server::Loop::wait_ms(Clock::time_point now) const {
+  std::optional<Clock::time_point> first = accept_again_;
+  for (const Connection& connection : table_) {
+    if (!connection.socket) continue;
+    if (connection.runnable) return 0;
+    if (!first || connection.deadline < *first) first = connection.deadline;
+  }
+  if (!first) return -1;
+  if (*first <= now) return 0;
+  return static_cast<int>(std::chrono::ceil<milliseconds>(*first - now).count());
+}
+
+void Server::Loop::accept_some(Clock::time_point now) {
+  for (int i = 0; i < kMaxAcceptsPerTurn; ++i) {
+    Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket) {
+      // Anything else concerns one connection that is gone already (accept(2) lists them), or EAGAIN.
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) pause_accepting(now);
+      return;
+    }
+    const int on = 1;
+    setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    Connection& connection = free_slot();
+    epoll_event event{.events = EPOLLIN, .data = {.u64 = index(connection)}};
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
+      pause_accepting(now);
+      return;
+    }
+    connections_.fetch_add(1, std::memory_order_relaxed);
+    connection.socket = std::move(socket);
+    connection.interest = EPOLLIN;
+    enter(connection, State::idle, now);
+    connection.deadline = now + kHeadDeadline;  // a client that connects has something to say
+    turn(connection, now);
+  }
+}
+
+void Server::Loop::pause_accepting(Clock::time_point now) {
+  // The listener stays readable, so without a pause the loop would spin. Another thread's descriptors may
+  // come free.
+  set_accepting(false);
+  accept_again_ = now + kAcceptPause;
+}
+
+void Server::Loop::set_accepting(bool on) {
+  epoll_event event{.events = on ? EPOLLIN : 0U, .data = {.u64 = kListenEvent}};
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), &event);
+  accept_again_.reset();
+}
+
+Connection& Server::Loop::free_slot() {
+  // Who gives way: those that wait for the client to say something before those that are being answered, and
+  // among equals the one that has been at it longest. A scraper of good will is through its request in one
+  // turn.
+  auto before = [](const Connection& a, const Connection& b) {
+    const bool a_sends = a.state == State::sending;
+    const bool b_sends = b.state == State::sending;
+    return a_sends != b_sends ? b_sends : a.since < b.since;
+  };
+  Connection* victim = &table_.front();
+  for (Connection& connection : table_) {
+    if (!connection.socket) return connection;
+    if (before(connection, *victim)) victim = &connection;
+  }
+  evicted_.fetch_add(1, std::memory_order_relaxed);
+  close(*victim);
+  return *victim;
+}
+
+void Server::Loop::expire(Clock::time_point now) {
+  for (Connection& connection : table_) {
+    if (!connection.socket || now < connection.deadline) continue;
+    const State state = connection.state;
+    if (state == State::reading) {
+      timed_out_.fetch_add(1, std::memory_order_relaxed);
+      Routes::refuse(408, connection.answer);
+      enter(connection, State::sending, now);
+      turn(connection, now);
+      continue;
+    }
+    if (state == State::sending) timed_out_.fetch_add(1, std::memory_order_relaxed);
+    close(connection);
+  }
+}
+
+// One turn: at most one response begun, so that one client's pipeline does not hold up the others.
+void Server::Loop::turn(Connection& connection, Clock::time_point now) {
+  connection.runnable = false;
+  if (!connection.socket) return;
+  if (connection.state == State::lingering) {
+    drop_some(connection);
+    return;
+  }
+  if (connection.state != State::sending) {
+    // What is left of a pipeline first; it may hold a whole request.
+    if (!answer_head(connection, now)) read_some(connection, now);
+  }
+  if (connection.socket && connection.state == State::sending) send_some(connection, now);
+  if (connection.socket) watch(connection);
+}
+
+void Server::Loop::read_some(Connection& connection, Clock::time_point now) {
+  std::array<char, kMaxHeadBytes> buffer;
+  const size_t room = kMaxHeadBytes - connection.in.size();
+  const ssize_t n = recv(connection.socket.get(), buffer.data(), room, MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
+  if (n <= 0) return close(connection);
+  connection.in.append(buffer.data(), static_cast<size_t>(n));
+  answer_head(connection, now);
+}
+
+// Answers the first request of `in` where all of it is there. False where it is not.
+bool Server::Loop::answer_head(Connection& connection, Clock::time_point now) {
+  std::string& in = connection.in;
+  // RFC 9112, 2.2: empty lines before a request line are to be passed over.
+  size_t blank = 0;
+  while (in.size() - blank >= 2 && in[blank] == '\r' && in[blank + 1] == '\n') blank += 2;
+  if (blank > 0) {
+    in.erase(0, blank);
+    connection.searched = 0;
+  }
+  if (in.empty()) return false;
+  if (connection.state == State::idle) enter(connection, State::reading, now);
+
+  constexpr std::string_view kEnd = "\r\n\r\n";
+  const size_t end = in.find(kEnd, connection.searched);
+  if (end == std::string::npos) {
+    connection.searched = in.size() < kEnd.size() ? 0 : in.size() - (kEnd.size() - 1);
+    if (in.size() < kMaxHeadBytes) return false;
+    Routes::refuse(431, connection.answer);
+  } else {
+    const size_t head_bytes = end + kEnd.size();
+    const bool last = ++connection.requests >= kMaxRequestsPerConnection;
+    try {
+      routes_.answer(std::string_view(in).substr(0, head_bytes), last, connection.answer);
+    } catch (const std::exception& error) {
+      log::warn("request failed", {{"err", error.what()}});
+      Routes::refuse(500, connection.answer);
+    }
+    in.erase(0, head_bytes);
+  }
+  connection.searched = 0;
+  requests_.fetch_add(1, std::memory_order_relaxed);
+  enter(connection, State::sending, now);
+  return true;
+}
+
+void Server::Loop::send_some(Connection& connection, Clock::time_point now) {
+  const size_t total = connection.answer.head.size() + connection.answer.body.view().size();
+  while (connection.sent < total) {
+    const ssize_t n = send_answer(connection);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (n < 0) return close(connection);
+    connection.sent += static_cast<size_t>(n);
+  }
+  connection.answer.body.reset();
+  if (connection.answer.close) {
+    shutdown(connection.socket.get(), SHUT_WR);
+    enter(connection, State::lingering, now);
+    drop_some(connection);
+    return;
+  }
+  enter(connection, State::idle, now);
+  connection.runnable = !connection.in.empty();
+}
+
+void Server::Loop::drop_some(Connection& connection) {
+  std::array<char, kDropBytes> buffer;
+  const ssize_t n = recv(connection.socket.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+  if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) close(connection);
+}
+
+void Server::Loop::enter(Connection& connection, State state, Clock::time_point now) {
+  connection.state = state;
+  connection.since = now;
+  switch (state) {
+    case State::idle:
+      connection.deadline = now + kIdleDeadline;
+      break;
+    case State::reading:
+      connection.deadline = now + kHeadDeadline;
+      break;
+    case State::sending:
+      connection.deadline = now + kResponseDeadline;
+      connection.sent = 0;
+      break;
+    case State::lingering:
+      connection.deadline = now + kLingerDeadline;
+      break;
+  }
+}
+
+// While a response is being sent no more is read: a client that does not take its answers cannot ask for
+// more.
+void Server::Loop::watch(Connection& connection) {
+  const uint32_t wanted = connection.state == State::sending ? EPOLLOUT : EPOLLIN;
+  if (wanted == connection.interest) return;
+  epoll_event event{.events = wanted, .data = {.u64 = index(connection)}};
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, connection.socket.get(), &event) != 0) return close(connection);
+  connection.interest = wanted;
+}
+
+void Server::Loop::close(Connection& connection) {
+  connection.socket.reset();  // leaves the epoll set with it: nothing else refers to the socket
+  connection.state = State::idle;
+  connection.in.clear();
+  connection.searched = 0;
+  connection.answer.head.clear();
+  connection.answer.body.reset();
+  connection.sent = 0;
+  connection.requests = 0;
+  connection.runnable = false;
+}
+
+Server::Server(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
+Server::~Server() { stop(); }
+
+Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
+  auto loop = Loop::create(std::move(options));
+  if (!loop) return std::unexpected(loop.error());
+  if (Status started = (*loop)->start_thread(); !started) return std::unexpected(started.error());
+  return std::unique_ptr<Server>(new Server(std::move(*loop)));
+}
+
+void Server::stop() { loop_->stop(); }
+uint16_t Server::port() const { return loop_->port(); }
+ServerCounters Server::counters() const { return loop_->counters(); }
+
+}  // namespace kitty::http

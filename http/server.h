@@ -1,0 +1,79 @@
+// Serves the routes on one TCP port, from one thread, so that no client can take more than its share.
+//
+// The thread waits on every connection at once. Each step of a connection has an absolute deadline and a size
+// limit (below), so a client that drips bytes, sends nothing, or reads nothing costs one slot for a bounded
+// time; when all slots are taken, the one that has waited longest gives way to the newcomer. A response is
+// never copied: it is sent from where the text lies (http/text_slot.h), so stalled scrapers hold memory only
+// as long as the response's deadline.
+//
+// Ownership: owns its socket and thread; the slot and predicate of ServerOptions outlive it. Thread-safety:
+// start and stop from one thread; port() and counters() from any.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/error.h"
+#include "http/text_slot.h"
+
+namespace kitty::http {
+
+// A handful of Prometheus servers, probes and people; far below the usual limit of 1024 descriptors.
+inline constexpr size_t kMaxConnections = 64;
+// A request line and its headers; Prometheus sends about 400 bytes.
+inline constexpr size_t kMaxHeadBytes = 8192;
+// Requests on one connection; the answer to the last says so.
+inline constexpr size_t kMaxRequestsPerConnection = 1000;
+// From a request's first byte to its last.
+inline constexpr std::chrono::milliseconds kHeadDeadline{2000};
+// From a response's first byte to its last. 4 MiB in 5 s is 7 Mbit/s.
+inline constexpr std::chrono::milliseconds kResponseDeadline{5000};
+// Between two requests. Not one of the usual scrape intervals, which would make every scrape race the close.
+inline constexpr std::chrono::milliseconds kIdleDeadline{40000};
+// From the end of a response that closes the connection to the close: until then what the client still sends
+// is read and dropped, because a close with bytes unread would reset the connection and take the response
+// with it.
+inline constexpr std::chrono::milliseconds kLingerDeadline{1000};
+
+struct ServerOptions {
+  std::string listen_address = ":9100";     // see http/listen_address.h
+  std::string telemetry_path = "/metrics";  // see check_telemetry_path()
+  TextSlot* text = nullptr;
+  std::function<bool()> ready = {};  // called by the server's thread; must return at once. None: always ready
+};
+
+// Since the start.
+struct ServerCounters {
+  uint64_t connections = 0;
+  uint64_t requests = 0;               // refused ones included
+  uint64_t connections_evicted = 0;    // gave way to a newcomer, kMaxConnections being open
+  uint64_t connections_timed_out = 0;  // missed the deadline of a request or a response
+};
+
+class Server {
+ public:
+  // Listens and serves. Fails on a bad address or path, and where the port cannot be had; the error says what
+  // to do.
+  [[nodiscard]] static Result<std::unique_ptr<Server>> start(ServerOptions options);
+  ~Server();  // stops
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Closes every connection and joins the thread; at once, whatever the clients do. Again: nothing.
+  void stop();
+
+  // The port listened on, also where 0 was asked for.
+  [[nodiscard]] uint16_t port() const;
+  [[nodiscard]] ServerCounters counters() const;
+
+ private:
+  class Loop;
+  explicit Server(std::unique_ptr<Loop> loop);
+  std::unique_ptr<Loop> loop_;
+};
+
+}  // namespace kitty::http

@@ -1,0 +1,321 @@
+#include "loader/explain.h"
+
+#include <sys/resource.h>
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+
+#include "loader/sys.h"
+
+namespace kitty::loader {
+
+namespace {
+
+constexpr int kEnotsupp = 524;  // include/linux/errno.h, not known to libc
+constexpr size_t kMaxStatusBytes = 65536;
+constexpr uint32_t kSeccompFilter = 2;  // SECCOMP_MODE_FILTER
+
+struct Capability {
+  uint32_t number;  // include/uapi/linux/capability.h
+  std::string_view name;
+};
+constexpr Capability kSysAdmin = {21, "CAP_SYS_ADMIN"};
+constexpr Capability kPerfmon = {38, "CAP_PERFMON"};
+constexpr Capability kBpf = {39, "CAP_BPF"};
+
+bool holds(uint64_t capabilities, Capability capability) {
+  return (capabilities >> capability.number & 1) != 0;
+}
+
+// "CAP_BPF and CAP_PERFMON"; empty when nothing is missing or the set is not known.
+std::string missing_capabilities(Step step, const HostFacts& host) {
+  if (!host.effective_capabilities) return {};
+  const uint64_t held = *host.effective_capabilities;
+  if (holds(held, kSysAdmin)) return {};
+  const bool splits_admin = !host.last_capability || *host.last_capability >= kBpf.number;  // since 5.8
+  if (step == Step::enable_stats || !splits_admin) return std::string(kSysAdmin.name);
+  const bool wants_bpf = step == Step::create_map || step == Step::load_program;
+  const bool wants_perfmon = step != Step::create_map;
+  std::string missing;
+  if (wants_bpf && !holds(held, kBpf)) missing = kBpf.name;
+  if (wants_perfmon && !holds(held, kPerfmon)) {
+    if (!missing.empty()) missing += " and ";
+    missing += kPerfmon.name;
+  }
+  return missing;
+}
+
+bool is_before(const HostFacts& host, uint32_t major, uint32_t minor) {
+  if (host.kernel_major == 0) return false;
+  return host.kernel_major < major || (host.kernel_major == major && host.kernel_minor < minor);
+}
+
+std::string kernel_version(const HostFacts& host) {
+  return std::to_string(host.kernel_major) + "." + std::to_string(host.kernel_minor);
+}
+
+// EPERM or EACCES that no verifier log explains, from the surest reason to the vaguest.
+std::string explain_denial(const Refusal& refusal, const HostFacts& host) {
+  if (host.initial_user_namespace == false) {
+    return "inside a user namespace (a rootless container?) capabilities do not count for BPF: run in the "
+           "host's";
+  }
+  if (const std::string missing = missing_capabilities(refusal.step, host); !missing.empty()) {
+    std::string text = "missing " + missing;
+    if (refusal.step == Step::create_map && host.unprivileged_bpf_disabled.value_or(0) != 0) {
+      text +=
+          " (kernel.unprivileged_bpf_disabled is " + std::to_string(*host.unprivileged_bpf_disabled) + ")";
+    }
+    return text + ": run as root, or grant it with setcap, --cap-add or securityContext";
+  }
+  const bool charges_memlock = refusal.step == Step::create_map || refusal.step == Step::load_program;
+  if (charges_memlock && is_before(host, 5, 11) && host.memlock_limit_bytes) {
+    return "RLIMIT_MEMLOCK is " + std::to_string(*host.memlock_limit_bytes / 1024) + " KiB, and kernel " +
+           kernel_version(host) + " charges maps and programs to it: raise it with ulimit -l unlimited";
+  }
+  if (host.lockdown == Lockdown::confidentiality && refusal.step != Step::create_map) {
+    return "kernel lockdown is 'confidentiality', which forbids kprobes and reading kernel memory";
+  }
+  const bool is_admin = host.effective_capabilities && holds(*host.effective_capabilities, kSysAdmin);
+  if (refusal.step == Step::open_kprobe && !is_admin && host.perf_event_paranoid.value_or(0) > 2) {
+    return "kernel.perf_event_paranoid is " + std::to_string(*host.perf_event_paranoid) +
+           "; distributions that know values above 2 then want CAP_SYS_ADMIN: grant that, or set it to 2";
+  }
+  if (host.seccomp_mode == kSeccompFilter) {
+    return "no capability is missing, but a seccomp filter is on: allow bpf and perf_event_open in its "
+           "profile";
+  }
+  if (!host.effective_capabilities) return {};
+  std::string text = "no capability is missing: a policy of this host refuses it";
+  if (!host.security_modules.empty()) text += " (security modules: " + host.security_modules + ")";
+  return text;
+}
+
+// The helper in "program of this type cannot use helper bpf_probe_read#4" or, before 6.2, "unknown func
+// bpf_probe_read#4" (kernel/bpf/verifier.c, check_helper_call); empty when the log holds neither.
+std::string_view refused_helper(std::string_view log) {
+  for (const std::string_view phrase : {"cannot use helper ", "unknown func "}) {
+    const size_t at = log.find(phrase);
+    if (at == log.npos) continue;
+    const std::string_view rest = log.substr(at + phrase.size());
+    return rest.substr(0, rest.find_first_of("# \n"));
+  }
+  return {};
+}
+
+std::string explain_log(const Refusal& refusal, const HostFacts& host) {
+  const std::string_view helper = refused_helper(refusal.log);
+  if (helper.starts_with("bpf_probe_read") && host.lockdown == Lockdown::confidentiality) {
+    return "kernel lockdown is 'confidentiality', which forbids reading kernel memory (" +
+           std::string(helper) + ")";
+  }
+  const bool is_denial = refusal.err == EPERM || refusal.err == EACCES;
+  if (const std::string missing = missing_capabilities(refusal.step, host);
+      !missing.empty() && (is_denial || !helper.empty())) {
+    return "missing " + missing + "; the verifier says: " + log_excerpt(refusal.log);
+  }
+  if (!helper.empty()) {
+    return "this kernel does not offer " + std::string(helper) + " to such a program";
+  }
+  return "the verifier says: " + log_excerpt(refusal.log);
+}
+
+std::string explain_create_map(const Refusal& refusal) {
+  switch (refusal.err) {
+    case EINVAL:
+      return "this kernel does not know the map's type or flags, or refuses its sizes";
+    case E2BIG:
+      return "larger than this kernel allows";
+    case ENOMEM:
+      return "the memory cgroup's limit, or the machine's, is reached";
+    default:
+      return {};
+  }
+}
+
+std::string explain_load(const Refusal& refusal) {
+  switch (refusal.err) {
+    case EINVAL:
+      return "this kernel does not know this kind of program, and its verifier says nothing";
+    case kEnotsupp:
+      return "the BPF JIT is off or cannot translate it (net.core.bpf_jit_enable)";
+    case ENOMEM:
+      return "the memory cgroup's limit, or the machine's, is reached";
+    default:
+      return {};
+  }
+}
+
+std::string explain_open_kprobe(const Refusal& refusal) {
+  const std::string target(refusal.target);
+  switch (refusal.err) {
+    case ENOENT:
+      return "this kernel has no symbol " + target + ": inlined or absent";
+    case EADDRNOTAVAIL:
+      return "this kernel has several functions called " + target;
+    case EINVAL:
+      return target + " exists, but kprobes may not be set on it";
+    default:
+      return {};
+  }
+}
+
+std::string explain_attach(const Refusal& refusal) {
+  const std::string target(refusal.target);
+  switch (refusal.err) {
+    case ENOENT:
+      return refusal.kind == HookKind::raw_tp ? "this kernel has no tracepoint " + target
+                                              : "this kernel has no symbol " + target + ": inlined or absent";
+    case kEnotsupp:
+      return "this kernel cannot attach to functions on this architecture (arm64 can since 6.0)";
+    case EBUSY:
+      return target + " is held by another tracer or a live patch";
+    case E2BIG:
+      return "as many programs as the kernel allows are already attached to " + target;
+    default:
+      return {};
+  }
+}
+
+bool is_printable(char c) { return c >= ' ' && c <= '~'; }
+
+std::string_view without(std::string_view text, std::string_view front) {
+  text.remove_prefix(std::min(text.find_first_not_of(front), text.size()));
+  return text;
+}
+
+template <class Number>
+std::optional<Number> to_number(std::string_view text, int base = 10) {
+  while (!text.empty() && !is_printable(text.back())) text.remove_suffix(1);
+  Number number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+std::string small_file(const char* path) {
+  return sys::read_file(path, kMaxStatusBytes).value_or(std::string());
+}
+
+}  // namespace
+
+std::string explain(const Refusal& refusal, const HostFacts& host) {
+  if (!refusal.log.empty()) return explain_log(refusal, host);
+  if (refusal.err == ENOSYS) {
+    return host.seccomp_mode == kSeccompFilter
+               ? "a seccomp filter hides the system call, or the kernel lacks it"
+               : "the kernel was built without this system call";
+  }
+  if (refusal.step == Step::read_kernel_btf) {
+    if (refusal.err == ENOENT) {
+      return "the kernel was built without CONFIG_DEBUG_INFO_BTF, or /sys is not mounted; --btf FILE can "
+             "stand in";
+    }
+    return {};
+  }
+  if (refusal.err == EPERM || refusal.err == EACCES) return explain_denial(refusal, host);
+  switch (refusal.step) {
+    case Step::create_map:
+      return explain_create_map(refusal);
+    case Step::load_program:
+      return explain_load(refusal);
+    case Step::open_kprobe:
+      return explain_open_kprobe(refusal);
+    case Step::attach:
+      return explain_attach(refusal);
+    case Step::enable_stats:
+      return refusal.err == EINVAL ? "kernels before 5.8 cannot count" : "";
+    case Step::read_kernel_btf:
+      break;
+  }
+  return {};
+}
+
+Lockdown parse_lockdown(std::string_view text) {
+  if (text.find("[none]") != text.npos) return Lockdown::none;
+  if (text.find("[integrity]") != text.npos) return Lockdown::integrity;
+  if (text.find("[confidentiality]") != text.npos) return Lockdown::confidentiality;
+  return Lockdown::unknown;
+}
+
+std::string_view status_field(std::string_view status, std::string_view name) {
+  while (!status.empty()) {
+    const std::string_view line = status.substr(0, status.find('\n'));
+    status.remove_prefix(std::min(line.size() + 1, status.size()));
+    if (line.starts_with(name) && line.substr(name.size()).starts_with(':')) {
+      return without(line.substr(name.size() + 1), " \t");
+    }
+  }
+  return {};
+}
+
+void parse_release(std::string_view release, HostFacts& host) {
+  const char* const end = release.data() + release.size();
+  uint32_t major = 0;
+  uint32_t minor = 0;
+  const auto first = std::from_chars(release.data(), end, major);
+  if (first.ec != std::errc{} || first.ptr == end || *first.ptr != '.') return;
+  if (std::from_chars(first.ptr + 1, end, minor).ec != std::errc{}) return;
+  host.kernel_major = major;
+  host.kernel_minor = minor;
+}
+
+bool maps_every_id(std::string_view uid_map) {
+  // user_namespaces(7): the initial namespace maps 2^32 - 1 ids to themselves.
+  std::array<std::string_view, 3> columns;
+  for (std::string_view& column : columns) {
+    uid_map = without(uid_map, " ");
+    column = uid_map.substr(0, uid_map.find_first_of(" \n"));
+    uid_map.remove_prefix(column.size());
+  }
+  return columns[0] == "0" && columns[1] == "0" && columns[2] == "4294967295";
+}
+
+std::string log_excerpt(std::string_view log) {
+  constexpr size_t kLines = 2;
+  // The statistics of kernel/bpf/verifier.c, print_verification_stats().
+  constexpr std::string_view kStatistics[] = {"processed ", "verification time ", "stack depth "};
+  std::string text;
+  size_t lines = 0;
+  while (!log.empty() && lines < kLines) {
+    const size_t newline = log.rfind('\n');
+    const std::string_view line = newline == log.npos ? log : log.substr(newline + 1);
+    log = newline == log.npos ? std::string_view{} : log.substr(0, newline);
+    if (line.empty() || std::ranges::any_of(kStatistics, [&](auto s) { return line.starts_with(s); }))
+      continue;
+    text.insert(0, std::string(line) + (lines > 0 ? "; " : ""));
+    ++lines;
+  }
+  if (text.size() > kMaxExcerptBytes) text = "..." + text.substr(text.size() - kMaxExcerptBytes + 3);
+  std::ranges::replace_if(text, [](char c) { return !is_printable(c); }, ' ');
+  return text;
+}
+
+HostFacts read_host_facts() {
+  HostFacts host;
+  const std::string status = small_file("/proc/self/status");
+  host.effective_capabilities = to_number<uint64_t>(status_field(status, "CapEff"), 16);
+  host.seccomp_mode = to_number<uint32_t>(status_field(status, "Seccomp"));
+  host.last_capability = to_number<uint32_t>(small_file("/proc/sys/kernel/cap_last_cap"));
+  if (const auto uid_map = sys::read_file("/proc/self/uid_map", kMaxStatusBytes)) {
+    host.initial_user_namespace = maps_every_id(*uid_map);
+  }
+  host.lockdown = parse_lockdown(small_file("/sys/kernel/security/lockdown"));
+  host.security_modules = small_file("/sys/kernel/security/lsm");
+  std::erase_if(host.security_modules, [](char c) { return !is_printable(c); });
+  host.unprivileged_bpf_disabled =
+      to_number<int64_t>(small_file("/proc/sys/kernel/unprivileged_bpf_disabled"));
+  host.perf_event_paranoid = to_number<int64_t>(small_file("/proc/sys/kernel/perf_event_paranoid"));
+  rlimit limit{};
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    host.memlock_limit_bytes = limit.rlim_cur;
+  }
+  utsname name{};
+  if (uname(&name) == 0) parse_release(name.release, host);
+  return host;
+}
+
+}  // namespace kitty::loader

@@ -1,0 +1,132 @@
+// kitty: one agent's life. Everything is constructed in order on this stack and goes in reverse: HTTP stops
+// first, then the collectors, then the hooks detach and the maps close.
+
+#include <sys/resource.h>
+
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+#include <string_view>
+#include <vector>
+
+#include "base/log.h"
+#include "cli/flags.h"
+#include "collector/agent_usage.h"
+#include "collector/embedded_object.h"
+#include "collector/process_watch.h"
+#include "collector/rtt_hook.h"
+#include "collector/ticker.h"
+#include "http/metrics_text.h"
+#include "http/server.h"
+#include "procfs/file.h"
+
+namespace {
+
+using namespace kitty;
+
+enum ExitStatus { kStopped = 0, kNothingToServe = 1, kUsage = 3 };
+
+int say(ExitStatus status, const Error& error) {
+  const std::string line = "kitty: " + error.message() + "\n";
+  std::fputs(line.c_str(), stderr);
+  return status;
+}
+
+// Every watched process costs a descriptor; the soft limit is often 1024 where the hard one is far above.
+void raise_open_files() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// Blocked in every thread, because all threads are made later; main waits for them.
+sigset_t block_stop_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  return signals;
+}
+
+void log_hook(const collector::RttHook& hook) {
+  for (const collector::Refusal& refusal : hook.refusals) {
+    log::info("rtt hook not taken", {{"hook", refusal.hook}, {"reason", refusal.reason}});
+  }
+  for (const collector::Refusal& missing : hook.missing) {
+    log::warn("tracepoint not attached", {{"hook", missing.hook}, {"reason", missing.reason}});
+  }
+  if (hook.name == collector::kHookNone) {
+    log::warn("no round-trip times: serving what procfs tells", {{"hook", hook.name}});
+  } else if (collector::is_degraded(hook.name)) {
+    log::warn("rtt hook taken; degraded: each sample shows with the packet after it", {{"hook", hook.name}});
+  } else {
+    log::info("rtt hook taken", {{"hook", hook.name}});
+  }
+}
+
+http::AgentInfo describe(const collector::RttHook& hook) {
+  http::AgentInfo info{.version = KITTY_VERSION,
+                       .rtt_hook = hook.name,
+                       .refused_hooks = {},
+                       .start_time_seconds = static_cast<double>(time(nullptr))};
+  for (const collector::Refusal& refusal : hook.refusals)
+    info.refused_hooks.push_back({refusal.hook, refusal.reason});
+  return info;
+}
+
+int run_agent(const cli::Flags& flags) {
+  const sigset_t stop_signals = block_stop_signals();
+  raise_open_files();
+  const Result<Fd> procfs_root = procfs::open_root(flags.procfs_path.c_str());
+  if (!procfs_root) return say(kNothingToServe, procfs_root.error());
+
+  collector::RttSource rtt =
+      collector::open_rtt_source(collector::embedded_object(), flags.btf_path, flags.rtt_hook);
+  log_hook(rtt.hook);
+
+  const collector::FlowMaps* maps = rtt.maps.get();
+  const collector::ProcessWatch processes(procfs_root->get(), [maps] { return maps ? maps->execs() : 0; });
+
+  http::MetricsText metrics_text(describe(rtt.hook));
+  http::ExpositionWriter writer;
+  http::TextSlot latest;
+  const collector::Ticker ticker(collector::Tick(processes, rtt.maps.get(), rtt.hook.have),
+                                 [&](const collector::Metrics& metrics) {
+                                   metrics_text.render(metrics, collector::read_agent_usage(), writer);
+                                   (void)latest.publish(writer.text());
+                                 });
+
+  const auto server = http::Server::start(
+      {.listen_address = flags.listen_address, .telemetry_path = flags.telemetry_path, .text = &latest});
+  if (!server) return say(kNothingToServe, server.error());
+  log::info("serving", {{"address", flags.listen_address},
+                        {"path", flags.telemetry_path},
+                        {"watched", std::to_string(processes.state()->processes.size())}});
+  if (processes.state()->processes.empty()) {
+    log::info(
+        "nothing is watched yet: start a program with KITTY_WATCH=1 in its environment, as in "
+        "KITTY_WATCH=1 RANK=0 JOB_NAME=demo ./train");
+  }
+
+  int signal = 0;
+  sigwait(&stop_signals, &signal);
+  log::info("stopping", {{"signal", signal == SIGTERM ? "SIGTERM" : "SIGINT"}});
+  return kStopped;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string_view> arguments(argv + 1, argv + argc);
+  const Result<cli::Flags> flags = cli::parse_flags(arguments);
+  if (!flags) return say(kUsage, flags.error());
+  if (flags->show_help || flags->show_version) {
+    const std::string_view text = flags->show_help ? cli::help_text() : "kitty " KITTY_VERSION "\n";
+    return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() ? kStopped : kNothingToServe;
+  }
+  log::set_level(flags->log_level);
+  return run_agent(*flags);
+}

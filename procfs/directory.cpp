@@ -1,0 +1,44 @@
+#include "procfs/directory.h"
+
+#include <dirent.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace kitty::procfs {
+namespace {
+
+// struct linux_dirent64, getdents(2): u64 d_ino, s64 d_off, u16 d_reclen, u8 d_type, char d_name[].
+constexpr size_t kRecordLengthOffset = 16;
+constexpr size_t kNameOffset = 19;
+
+}  // namespace
+
+ReadResult walk_directory(int dirfd, std::span<char> buffer,
+                          FunctionRef<void(std::string_view name)> on_name) {
+  for (;;) {
+    const ssize_t count = ::getdents64(dirfd, buffer.data(), buffer.size());
+    if (count < 0) {
+      if (errno == EINTR) continue;
+      return read_failure(errno);
+    }
+    if (count == 0) return {};
+    std::string_view records(buffer.data(), static_cast<size_t>(count));
+    while (!records.empty()) {
+      if (records.size() <= kNameOffset) return {ReadStatus::malformed, 0};
+      uint16_t length = 0;
+      std::memcpy(&length, records.data() + kRecordLengthOffset, sizeof length);
+      if (length <= kNameOffset || length > records.size()) return {ReadStatus::malformed, 0};
+      const std::string_view padded = records.substr(kNameOffset, length - kNameOffset);
+      const size_t end = padded.find('\0');
+      if (end == std::string_view::npos) return {ReadStatus::malformed, 0};
+      const std::string_view name = padded.substr(0, end);
+      records.remove_prefix(length);
+      if (name != "." && name != "..") on_name(name);
+    }
+  }
+}
+
+}  // namespace kitty::procfs

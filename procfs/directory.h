@@ -1,0 +1,23 @@
+// The entries of a directory through getdents64(2), into the caller's buffer: readdir would allocate. Owns
+// nothing. Thread-safe as long as descriptor and buffer are not shared.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "procfs/function_ref.h"
+#include "procfs/read_status.h"
+
+namespace kitty::procfs {
+
+// What a walk is best given: some 1,000 entries a system call. The kernel refuses a buffer too small for one
+// entry.
+inline constexpr size_t kDirectoryBufferBytes = 32 * 1024;
+
+// Calls back with every name but "." and ".."; the name is followed by a NUL and lives until the callback
+// returns. `dirfd` is a directory opened for reading, at its beginning. Entries already reported stay valid
+// when the walk ends with an error.
+ReadResult walk_directory(int dirfd, std::span<char> buffer,
+                          FunctionRef<void(std::string_view name)> on_name);
+
+}  // namespace kitty::procfs

@@ -1,0 +1,39 @@
+// /proc/PID/stat (proc_pid_stat(5)): one line about a process. The parser owns and allocates nothing;
+// thread-safe.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "procfs/read_status.h"
+
+namespace kitty::procfs {
+
+// 52 numbers of at most 20 digits and a name of at most 64 bytes.
+inline constexpr size_t kStatBufferBytes = 2048;
+
+struct ProcessStat {
+  pid_t pid = 0;
+  std::string_view comm;  // any bytes but NUL, ")" and newlines included; points into the text
+  char state = 0;         // "RSDZTtXxKWPI"
+  pid_t ppid = 0;         // 0 when the parent lies outside this pid namespace
+  uint64_t utime_ticks = 0;
+  uint64_t stime_ticks = 0;
+  uint64_t start_time_ticks = 0;        // since boot, in 1/sysconf(_SC_CLK_TCK) s: with the pid, who this is
+  std::optional<uint64_t> vsize_bytes;  // absent where the text ends before
+  std::optional<uint64_t> rss_pages;
+
+  [[nodiscard]] bool is_dead() const { return state == 'Z' || state == 'X' || state == 'x'; }
+};
+
+// Nothing if the text is not a stat line at least up to the start time. The name ends at the last ")".
+[[nodiscard]] std::optional<ProcessStat> parse_stat(std::string_view text);
+
+// Reads stat of the process behind `pid_dirfd`; `comm` points into `buffer`.
+[[nodiscard]] ReadExpected<ProcessStat> read_stat(int pid_dirfd, std::span<char> buffer);
+
+}  // namespace kitty::procfs

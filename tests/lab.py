@@ -1,0 +1,371 @@
+#!/usr/bin/env python3
+"""A small network lab: namespaces joined by veth, light TCP traffic, the agent, and a record of its scrapes.
+
+As a module it is what the tests in vm/ and native/ share; as a program it is the traffic:
+
+    lab.py echo ADDRESS PORT [--bytes N] [--seconds S]
+    lab.py send ADDRESS PORT [--bytes N] [--seconds S] [--interval S] [--bind ADDRESS PORT]
+
+`send` writes messages of N bytes and waits for the one byte `echo` answers each with; it connects anew when the
+connection fails. An address with a colon makes an AF_INET6 socket, so ::ffff:10.0.0.1 gives a v4-mapped one. Both end
+after S seconds at the latest. Needs root for everything but the traffic; standard library only.
+"""
+
+import argparse
+import json
+import os
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+
+MESSAGE_BYTES = 20_000
+TRAFFIC_LIMIT_S = 900  # no traffic program outlives this, whatever happens to the test
+
+
+class Failure(Exception):
+    """What was expected and what was seen instead."""
+
+
+# Traffic
+
+
+def family_of(address):
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def echo(address, port, message_bytes, seconds):
+    """Answers every message_bytes received with one byte, on any number of connections, for so many seconds."""
+    deadline = time.monotonic() + seconds
+    with socket.socket(family_of(address), socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((address, port))
+        listener.listen()
+
+        def serve(peer):
+            with peer:
+                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                owed = message_bytes
+                try:
+                    while data := peer.recv(min(owed, 65536)):
+                        owed -= len(data)
+                        if owed == 0:
+                            peer.sendall(b"k")
+                            owed = message_bytes
+                except OSError:
+                    return  # the sender connects anew
+
+        while (left := deadline - time.monotonic()) > 0:
+            listener.settimeout(left)
+            try:
+                peer, _ = listener.accept()
+            except TimeoutError:
+                break
+            peer.settimeout(None)
+            threading.Thread(target=serve, args=(peer,), daemon=True).start()
+
+
+def send(address, port, message_bytes, seconds, interval, bind):
+    """Ping-pong with echo(): one message each `interval` seconds, or as fast as answers come, for so many seconds."""
+    deadline = time.monotonic() + seconds
+    message = bytes(message_bytes)
+    while (left := deadline - time.monotonic()) > 0:
+        with socket.socket(family_of(address), socket.SOCK_STREAM) as connection:
+            connection.settimeout(left)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            try:
+                if bind:
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    connection.bind((bind[0], int(bind[1])))
+                connection.connect((address, port))
+                while time.monotonic() < deadline:
+                    started = time.monotonic()
+                    connection.sendall(message)
+                    if not connection.recv(1):
+                        break
+                    time.sleep(max(0, started + interval - time.monotonic()))
+            except OSError:
+                time.sleep(0.2)  # not listening yet, or broken by a fault
+
+
+# Namespaces
+
+
+def run(*command):
+    """Runs a command to its end and returns its output; a Failure with what it said where it fails."""
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+    if done.returncode != 0:
+        raise Failure(f"{' '.join(command)}: exit status {done.returncode}: {done.stderr.strip()}")
+    return done.stdout
+
+
+class Lab:
+    """Owns network namespaces and the processes started in them: `with Lab() as lab:` leaves nothing behind."""
+
+    def __init__(self, prefix="kitty"):
+        self.prefix = f"{prefix}-{os.getpid()}-"
+        self.namespaces = []
+        self.processes = []
+
+    def __enter__(self):
+        # Otherwise a `timeout` or Ctrl-C on the test would skip __exit__.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        return self
+
+    def __exit__(self, *_):
+        self.stop(*self.processes)
+        for namespace in self.namespaces:
+            subprocess.run(["ip", "netns", "del", namespace], stderr=subprocess.DEVNULL)
+
+    def namespace(self, name):
+        """Makes a namespace with lo up; returns its full name."""
+        full = self.prefix + name
+        run("ip", "netns", "add", full)
+        self.namespaces.append(full)
+        run("ip", "-n", full, "link", "set", "lo", "up")
+        return full
+
+    def join(self, left, left_addresses, right, right_addresses):
+        """Joins two namespaces by a veth pair, called eth0 at both ends, with these addresses (with prefix length)."""
+        run("ip", "-n", left, "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", right)
+        for namespace, addresses in ((left, left_addresses), (right, right_addresses)):
+            for address in addresses:
+                nodad = ["nodad"] if ":" in address else []  # usable at once, not after duplicate detection
+                run("ip", "-n", namespace, "addr", "add", address, "dev", "eth0", *nodad)
+            run("ip", "-n", namespace, "link", "set", "eth0", "up")
+
+    def start(self, namespace, *command, **environment):
+        """Starts a command in a namespace. The process returned is the command itself: ip(8) becomes it by exec."""
+        process = subprocess.Popen(
+            ["ip", "netns", "exec", namespace, *command],
+            env={"PATH": os.environ["PATH"], **environment},
+            stdin=subprocess.DEVNULL,
+        )
+        self.processes.append(process)
+        return process
+
+    def start_echo(self, namespace, address, port):
+        return self.start(namespace, sys.executable, __file__, "echo", address, str(port))
+
+    def start_send(self, namespace, address, port, interval, bind=None, **environment):
+        options = ["--interval", str(interval)] + (["--bind", bind[0], str(bind[1])] if bind else [])
+        return self.start(namespace, sys.executable, __file__, "send", address, str(port), *options, **environment)
+
+    def stop(self, *processes):
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.wait()
+        self.processes = [process for process in self.processes if process not in processes]
+
+
+class Fault:
+    """A qdisc on a namespace's eth0: injected on entry, removed on exit. `since` and `until`: when it was, fully."""
+
+    def __init__(self, namespace, *qdisc):
+        self.namespace = namespace
+        self.qdisc = qdisc
+        self.since = self.until = None
+
+    def __enter__(self):
+        run("tc", "-n", self.namespace, "qdisc", "replace", "dev", "eth0", "root", *self.qdisc)
+        self.since = time.monotonic()
+        return self
+
+    def __exit__(self, *_):
+        run("tc", "-n", self.namespace, "qdisc", "del", "dev", "eth0", "root")
+        self.until = time.monotonic()
+
+
+def sent_bytes(namespace):
+    """What left through a namespace's eth0 so far."""
+    return json.loads(run("ip", "-n", namespace, "-s", "-j", "link", "show", "eth0"))[0]["stats64"]["tx"]["bytes"]
+
+
+# Scrapes
+
+SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)(?: -?\d+)?")
+LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)",?')
+ESCAPES = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
+
+
+def parse_exposition(text, wanted=re.compile("")):
+    """[(name, labels, value)] of the Prometheus text format's samples whose line `wanted` matches; a Failure on others."""
+    samples = []
+    for line in text.split("\n"):
+        if not line or line[0] == "#" or not wanted.match(line):
+            continue
+        match = SAMPLE.fullmatch(line)
+        if not match or LABEL.sub("", match[2] or ""):
+            raise Failure(f"not a sample of the text format: {line!r}")
+        labels = {
+            name: re.sub(r'\\[\\"n]', lambda escape: ESCAPES[escape[0]], value)
+            for name, value in LABEL.findall(match[2] or "")
+        }
+        samples.append((match[1], labels, float(match[3])))
+    return samples
+
+
+class Scrape:
+    def __init__(self, time_s, samples):
+        self.time_s = time_s  # monotonic
+        self.samples = samples
+
+    def find(self, name, **labels):
+        """[(labels, value)] of the series of that name that have these labels."""
+        return [
+            (found, value)
+            for sample, found, value in self.samples
+            if sample == name and all(found.get(label) == wanted for label, wanted in labels.items())
+        ]
+
+    def value(self, name, **labels):
+        """The one such series' value, or None where there is none; a Failure where there are several."""
+        found = self.find(name, **labels)
+        if len(found) > 1:
+            raise Failure(f"expected one series {name}{labels}, seen {found}")
+        return found[0][1] if found else None
+
+
+class Agent:
+    """A kitty process and, in a thread, a record of its scrapes each INTERVAL_S. `with Agent(...)` stops it."""
+
+    INTERVAL_S = 0.5
+    WANTED = re.compile("net_tcp_|kitty_rtt_hook_info|kitty_tcp_|kitty_rtt_samples")
+
+    def __init__(self, binary, *flags, port=9100):
+        self.command = [binary, f"--web.listen-address=127.0.0.1:{port}", *flags]
+        self.url = f"http://127.0.0.1:{port}/metrics"
+        self.scrapes = []  # appended to by the thread only
+        self.refused = 0
+        self.broken = None
+        self.log = None
+        self.process = None
+        self.thread = None
+        self.stopping = threading.Event()
+
+    def __enter__(self):
+        self.log = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            self.command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT
+        )
+        self.thread = threading.Thread(target=self._record, daemon=True)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stopping.set()
+        self.thread.join()
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.log.close()
+
+    def _record(self):
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        while not self.stopping.is_set():
+            started = time.monotonic()
+            try:
+                with opener.open(self.url, timeout=10) as reply:
+                    text = reply.read().decode()
+                self.scrapes.append(Scrape(started, parse_exposition(text, self.WANTED)))
+            except (OSError, urllib.error.URLError):
+                self.refused += 1  # not listening yet; whoever waits sees that nothing comes
+            except (Failure, ValueError) as error:
+                self.broken = self.broken or error
+            self.stopping.wait(max(0, started + self.INTERVAL_S - time.monotonic()))
+
+    def output(self):
+        self.log.seek(0)
+        return self.log.read()
+
+    def check(self):
+        """A Failure where the agent has died or served what is not the text format."""
+        if self.broken:
+            raise Failure(f"bad exposition: {self.broken}")
+        if (status := self.process.poll()) is not None:
+            raise Failure(f"the agent ended by itself with status {status}:\n{self.output()}")
+
+    def wait(self, what, condition, limit_s, since=None):
+        """The first scrape, taken after `since` (default: now), that condition(scrape) holds for; else a Failure."""
+        since = time.monotonic() if since is None else since
+        seen = 0
+        while True:
+            self.check()
+            while seen < len(self.scrapes):
+                scrape = self.scrapes[seen]
+                seen += 1
+                if since <= scrape.time_s <= since + limit_s and condition(scrape):
+                    return scrape
+            if time.monotonic() > since + limit_s + 2 * self.INTERVAL_S:
+                raise Failure(f"expected within {limit_s} s: {what}")
+            time.sleep(0.05)
+
+    def series(self, name, since, until=None, **labels):
+        """[(time, value)] of one series over a span of monotonic time; scrapes without it are left out."""
+        until = time.monotonic() if until is None else until
+        values = ((s.time_s, s.value(name, **labels)) for s in list(self.scrapes) if since <= s.time_s <= until)
+        return [(time_s, value) for time_s, value in values if value is not None]
+
+    def stop(self, limit_s):
+        """SIGTERM; returns how long the end took. A Failure where that is over the limit or the status is not 0."""
+        self.check()
+        self.stopping.set()
+        self.thread.join()
+        started = time.monotonic()
+        self.process.terminate()
+        try:
+            status = self.process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            raise Failure(f"expected an end within {limit_s} s of SIGTERM, seen none:\n{self.output()}") from None
+        if status != 0:
+            raise Failure(f"expected status 0 after SIGTERM, seen {status}:\n{self.output()}")
+        return time.monotonic() - started
+
+
+def median(series):
+    if not series:
+        raise Failure("expected a series, seen no value of it")
+    return statistics.median(value for _, value in series)
+
+
+def rate(series):
+    """A counter's growth per second from the first to the last value."""
+    if len(series) < 2:
+        raise Failure(f"expected a counter's series, seen {len(series)} values")
+    return (series[-1][1] - series[0][1]) / (series[-1][0] - series[0][0])
+
+
+def show(series, origin):
+    """'-1.0:2100 -0.5:2140 ...': a recorded series for a failure's report, in seconds from `origin`."""
+    return " ".join(f"{time_s - origin:.1f}:{value:g}" for time_s, value in series) or "(no values)"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("echo", "send"):
+        command = commands.add_parser(name)
+        command.add_argument("address")
+        command.add_argument("port", type=int)
+        command.add_argument("--bytes", type=int, default=MESSAGE_BYTES)
+        command.add_argument("--seconds", type=float, default=TRAFFIC_LIMIT_S)
+        if name == "send":
+            command.add_argument("--interval", type=float, default=0)
+            command.add_argument("--bind", nargs=2, metavar=("ADDRESS", "PORT"))
+    given = parser.parse_args()
+    if given.command == "echo":
+        echo(given.address, given.port, given.bytes, given.seconds)
+    else:
+        send(given.address, given.port, given.bytes, given.seconds, given.interval, given.bind)
+
+
+if __name__ == "__main__":
+    main()
