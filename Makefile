@@ -3,67 +3,121 @@
 # cpp-httplib 0.18's httplib.h, where it cannot be fetched), KITTY_SYMBOL_KERNEL (a bzImage with tcp_rtt_estimator).
 include version.mk
 
-B     := build
-CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kitty
+B       := build
+CACHE   ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kitty
 HTTPLIB ?= $(CACHE)/cpp-httplib
-CLANG ?= clang-19
-CXX   := g++
-Q     := $(if $(V),,@)
-say    = @printf '  %-7s %s\n' '$(1)' '$(2)'
+CXX     := g++
+CLANG   := clang-19
+FUZZ_SECONDS ?= 60
+ARCH    := $(shell uname -m)
+Q       := $(if $(V),,@)
+say      = @printf '  %-7s %s\n' '$(1)' '$(2)'
+export CACHE
 
-PACKAGES_BUILD := g++ make clang-19 llvm-19 linux-libc-dev dpkg-dev ca-certificates
+PACKAGES_BUILD := g++ clang-19 llvm-19 linux-libc-dev dpkg-dev ca-certificates
 PACKAGES_TEST  := libgtest-dev libbpf-dev libelf-dev zlib1g-dev libclang-rt-19-dev clang-format-19 clang-tidy-19 cppcheck \
-  prometheus python3 iproute2 qemu-system-x86 busybox-static cpio kmod curl file procps libcap2-bin util-linux
+  prometheus python3 iproute2 qemu-system-x86 busybox-static cpio kmod xz-utils zstd file util-linux procps
 
 WARN     := -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor -Wold-style-cast -Werror
-CXXFLAGS := -std=c++23 $(WARN) -I. -isystem $(HTTPLIB) -DKITTY_VERSION='"$(VERSION)"' -DKITTY_BPF_OBJECT='"$(B)/kprobe.bpf.o"' -MMD -MP
-RELEASE  := -Os -flto=auto -ffunction-sections -fdata-sections -fno-plt -fstack-protector-strong -D_FORTIFY_SOURCE=2
-LDRELEASE := -static -flto=auto -Wl,--gc-sections -Wl,-z,noexecstack -s
-CHECK    := -O1 -g $(addprefix -fsanitize=,$(SANITIZE))
-# SANITIZE=address,undefined or thread builds the tests into a folder of their own.
-comma := ,
-T := $(B)/check$(addprefix -,$(subst $(comma),-,$(SANITIZE)))
+CXXFLAGS := -std=c++23 $(WARN) -I. -isystem $(HTTPLIB) -DKITTY_VERSION='"$(VERSION)"' \
+  -DKITTY_BPF_OBJECT='"$(B)/kprobe.bpf.o"' -MMD -MP
+RELEASE  := -Os -flto=auto -ffunction-sections -fdata-sections -fstack-protector-strong -D_FORTIFY_SOURCE=2
+LDRELEASE := -static -flto=auto -Wl,--gc-sections -Wl,--build-id=none -Wl,-z,noexecstack -s
+# SANITIZE=address,undefined or SANITIZE=thread builds the tests into a folder of their own.
+comma   := ,
+CHECK   := -O1 -g1 $(addprefix -fsanitize=,$(SANITIZE)) $(if $(SANITIZE),-fno-sanitize-recover=all)
+T       := $(B)/check$(addprefix -,$(subst $(comma),-,$(SANITIZE)))
 
-ARCH_x86_64 := x86
-ARCH_aarch64 := arm64
-BPF_ARCH := $(or $(ARCH_$(shell uname -m)),$(error kitty: no BPF argument registers known for $(shell uname -m)))
-BPFFLAGS := -target bpf -mcpu=v3 -O2 -g -Wall -Wextra -Werror -I. -I/usr/include/$(shell uname -m)-linux-gnu
+# A kprobe's arguments are in registers, so the BPF object is one of its architecture.
+BPF_ARCH_x86_64 := x86
+BPF_ARCH_aarch64 := arm64
+BPFFLAGS := -target bpf -mcpu=v3 -O2 -g -Wall -Wextra -Werror -I. -I/usr/include/$(ARCH)-linux-gnu
 
 SOURCES  := $(wildcard base/*.cpp loader/*.cpp procfs/*.cpp collector/*.cpp http/*.cpp cli/*.cpp verdict/*.cpp)
 OBJECTS  := $(patsubst %.cpp,$(B)/release/%.o,main.cpp $(SOURCES))
-TESTOBJS := $(patsubst %.cpp,$(T)/%.o,$(SOURCES) $(wildcard tests/unit/*.cpp))
+LIBOBJS  := $(patsubst %.cpp,$(T)/%.o,$(SOURCES))
+UNITOBJS := $(patsubst %.cpp,$(T)/%.o,$(wildcard tests/unit/*.cpp))
 
 all: $(B)/kitty
+
+run: packages-build
+	$(Q)$(MAKE) --no-print-directory -j$(shell nproc) all
+	$(B)/kitty
+
+test: packages-build packages-test
+	$(Q)tests/all
+
+test-long: packages-build packages-test
+	$(Q)tests/all long
+
+# The steps of tests/all, each of use by itself.
+unit: $(T)/unit_tests
+	$(Q)$(if $(filter thread,$(SANITIZE)),setarch -R) $(T)/unit_tests $(if $(TESTS),--gtest_filter='$(TESTS)')
+
+lint:
+	$(Q)tests/lint
+
+bench: packages-build $(B)/kitty $(B)/bench
+	$(Q)bench/run $(B)/kitty $(B)/bench
+
+vm-kernel:
+	$(Q)tools/install-packages gcc make bc bison flex dwarves xz-utils libelf-dev libssl-dev dpkg-dev
+	$(Q)tests/vm/build-kernel $(CACHE)
+
+packages-build: ; $(Q)tools/install-packages $(PACKAGES_BUILD)
+packages-test: ; $(Q)tools/install-packages $(PACKAGES_TEST)
 
 $(B)/kitty: $(OBJECTS)
 	$(call say,LINK,$@)
 	$(Q)$(CXX) $(RELEASE) $(LDRELEASE) -o $@ $^
 
-$(B)/release/%.o: %.cpp
+$(B)/release/%.o: %.cpp $(HTTPLIB)/httplib.h
 	$(call say,CXX,$<)
 	$(Q)mkdir -p $(@D) && $(CXX) $(CXXFLAGS) $(RELEASE) -c -o $@ $<
 
-$(T)/%.o: %.cpp
+$(HTTPLIB)/httplib.h:
+	$(call say,FETCH,$@)
+	$(Q)tools/fetch-httplib $(HTTPLIB)
+
+$(B)/kprobe.bpf.o: kprobe.bpf.c kprobe.h
+	$(call say,BPF,$<)
+	$(Q)mkdir -p $(@D) && $(CLANG) $(BPFFLAGS) -D__TARGET_ARCH_$(BPF_ARCH_$(ARCH)) -c -o $@ $< && llvm-strip-19 -g $@
+$(B)/release/collector/embedded_object.o $(T)/collector/embedded_object.o: $(B)/kprobe.bpf.o
+
+# The other architectures' objects are compiled so that they keep compiling; what the binary embeds is its own.
+bpf-all: $(patsubst %,$(B)/kprobe.%.bpf.o,x86 arm64)
+$(B)/kprobe.%.bpf.o: kprobe.bpf.c kprobe.h
+	$(call say,BPF,$< $*)
+	$(Q)mkdir -p $(@D) && $(CLANG) $(BPFFLAGS) -D__TARGET_ARCH_$* -c -o $@ $<
+
+# Google Test's header costs more than most tests: compiled once a flavour.
+$(T)/gtest.h.gch: $(HTTPLIB)/httplib.h
+	$(Q)mkdir -p $(@D) && echo '#include <gtest/gtest.h>' >$(T)/gtest.h && \
+	  $(CXX) $(filter-out -MMD -MP,$(CXXFLAGS)) $(CHECK) -x c++-header -o $@ $(T)/gtest.h
+$(UNITOBJS): CXXFLAGS += -include $(T)/gtest.h
+$(UNITOBJS): $(T)/gtest.h.gch
+$(T)/%.o: %.cpp $(HTTPLIB)/httplib.h
 	$(call say,CXX,$< $(SANITIZE))
 	$(Q)mkdir -p $(@D) && $(CXX) $(CXXFLAGS) $(CHECK) -c -o $@ $<
 
-$(B)/release/collector/embedded_object.o $(T)/collector/embedded_object.o: $(B)/kprobe.bpf.o
-$(B)/kprobe.bpf.o: kprobe.bpf.c kprobe.h
-	$(call say,BPF,$<)
-	$(Q)mkdir -p $(@D) && $(CLANG) $(BPFFLAGS) -D__TARGET_ARCH_$(BPF_ARCH) -c -o $@ $< && llvm-strip-19 -g $@
-
-$(B)/unit_tests: $(T)/unit_tests
-	$(Q)ln -sf $(<:$(B)/%=%) $@
-$(T)/unit_tests: $(TESTOBJS)
+$(T)/unit_tests: $(UNITOBJS) $(LIBOBJS)
 	$(call say,LINK,$@)
-	$(Q)$(CXX) $(CHECK) -o $@ $^ -lgtest -lgtest_main -lpthread
+	$(Q)$(CXX) $(CHECK) -o $@ $^ -lgtest -lgtest_main
 
-unit: $(T)/unit_tests
-	$(Q)$(T)/unit_tests --gtest_brief=1
+$(B)/exposition-check: $(T)/tests/exposition_check_main.o $(LIBOBJS)
+	$(Q)$(CXX) $(CHECK) -o $@ $^
+
+$(B)/bench: $(patsubst %.cpp,$(B)/release/%.o,$(wildcard bench/*.cpp) $(SOURCES))
+	$(call say,LINK,$@)
+	$(Q)$(CXX) $(RELEASE) $(LDRELEASE) -o $@ $^
+
+include tests/loader/rules.mk
+include tests/fuzz/rules.mk
 
 clean:
 	rm -rf $(B)
 
--include $(OBJECTS:.o=.d) $(TESTOBJS:.o=.d)
-.PHONY: all unit clean
+-include $(wildcard $(B)/*/*.d $(B)/*/*/*.d $(B)/*/*/*/*.d)
+.PHONY: all run test test-long unit lint bench vm-kernel packages-build packages-test bpf-all clean
 .DELETE_ON_ERROR:
+.SECONDARY:

@@ -115,18 +115,16 @@ void RttCollector::follow(const ProcessState& state) {
       auto [entry, added] = flows_.try_emplace(socket.inode);
       Flow& flow = entry->second;
       if (added) {
-        const OwnResult result = maps_.own(socket.inode);
-        if (result != OwnResult::owned) {
-          ++table_full_;
-          flows_.erase(entry);
-          continue;
-        }
         flow.owner = totals.get();
         flow.from_birth = !socket.older_than_agent;
         flow.pending_due = true;
       } else if (flow.owner != totals.get()) {
         read_flow(socket.inode, flow);  // what it did so far is the former owner's
         flow.owner = totals.get();
+      }
+      if (!flow.measured) {
+        flow.measured = maps_.own(socket.inode) == OwnResult::owned;
+        if (added && !flow.measured) ++table_full_;
       }
       flow.seen = generation_;
     }

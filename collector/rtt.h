@@ -42,6 +42,7 @@ class RttCollector {
     uint32_t counted_have = 0;  // counters whose starting point is set
     bool from_birth = true;     // counters start at the socket's birth, not at first sight
     bool pending_due = false;
+    bool measured = false;  // has an entry in `owned`; tried again while the table is full
     uint64_t seen = 0;
   };
   struct IdHash {

@@ -54,6 +54,7 @@ class Value {
  private:
   void format_signed(int64_t value);
   void format_unsigned(uint64_t value);
+  [[nodiscard]] bool format_decimal(double value);  // false: not a decimal of at most nine places
 
   char text_[32];  // the longest double is 24 bytes: -2.2250738585072014e-308
   size_t size_ = 0;

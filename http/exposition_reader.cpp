@@ -1,10 +1,15 @@
 #include "http/exposition_reader.h"
 
 #include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
 
 namespace kitty::http {
 
 namespace {
+
+constexpr size_t kMaxValueBytes = 64;  // of a number's text; the longest double takes 24
 
 bool is_name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_name_byte(char c) { return is_name_start(c) || (c >= '0' && c <= '9'); }
@@ -31,16 +36,25 @@ std::string_view take_word(std::string_view& text) {
   return word;
 }
 
-// std::from_chars knows "inf" and "nan" in any case, but no plus sign.
-template <class T>
-bool parse_number(std::string_view word, T& value) {
-  if (word.starts_with('+')) {
-    word.remove_prefix(1);
-    if (word.starts_with('-')) return false;
-  }
-  const char* const end = word.data() + word.size();
-  const auto [ptr, ec] = std::from_chars(word.data(), end, value);
-  return ec == std::errc() && ptr == end;
+bool parse_timestamp(std::string_view word, int64_t& value) {
+  const auto [ptr, ec] = std::from_chars(word.data(), word.data() + word.size(), value);
+  return ec == std::errc() && ptr == word.data() + word.size();
+}
+
+// Decimal numbers, NaN, Inf, with a sign or without, in any case. strtod() and not std::from_chars(double),
+// which brings its own tables; it also reads hexadecimal numbers and nan(...), which the format does not
+// have.
+bool parse_value(std::string_view word, double& value) {
+  char text[kMaxValueBytes + 1];
+  if (word.empty() || word.size() > kMaxValueBytes) return false;
+  if (word.find_first_of(std::string_view("xX(\0", 4)) != std::string_view::npos) return false;
+  memcpy(text, word.data(), word.size());
+  text[word.size()] = '\0';
+  char* end = nullptr;
+  value = strtod(text, &end);
+  if (end != text + word.size()) return false;
+  const char last = text[word.size() - 1];
+  return !std::isinf(value) || last < '0' || last > '9';  // 1e999 is no infinity
 }
 
 std::unexpected<Error> bad_line(size_t line, std::string_view detail) {
@@ -156,11 +170,11 @@ Result<Item> ExpositionReader::parse_sample(std::string_view line) {
   }
   item.labels = Labels(labels_.data(), count);
   skip_blanks(line);
-  if (!parse_number(take_word(line), item.value)) return bad_line(line_, "value is not a number");
+  if (!parse_value(take_word(line), item.value)) return bad_line(line_, "value is not a number");
   skip_blanks(line);
   if (!line.empty()) {
     int64_t timestamp_ms = 0;
-    if (!parse_number(take_word(line), timestamp_ms)) return bad_line(line_, "timestamp is not a number");
+    if (!parse_timestamp(take_word(line), timestamp_ms)) return bad_line(line_, "timestamp is not a number");
     item.timestamp_ms = timestamp_ms;
     skip_blanks(line);
     if (!line.empty()) return bad_line(line_, "more than a value and a timestamp");

@@ -99,7 +99,8 @@ class Server::Loop {
   }
 
  private:
-  explicit Loop(RoutesOptions options) : routes_(std::move(options)) {}
+  Loop(RoutesOptions routes, const Deadlines& deadlines)
+      : routes_(std::move(routes)), deadlines_(deadlines) {}
 
   void run();
   int wait_ms(Clock::time_point now) const;
@@ -123,6 +124,7 @@ class Server::Loop {
   }
 
   Routes routes_;
+  const Deadlines deadlines_;
   Fd listener_;
   Fd epoll_;
   Fd stop_event_;
@@ -141,13 +143,15 @@ Result<std::unique_ptr<Server::Loop>> Server::Loop::create(ServerOptions options
   const auto address = parse_listen_address(options.listen_address);
   if (!address) return std::unexpected(address.error());
 
-  std::unique_ptr<Loop> loop(new Loop(RoutesOptions{
-      .telemetry_path = std::move(options.telemetry_path),
-      .text = options.text,
-      .ready = std::move(options.ready),
-      .keep_alive_s = static_cast<int>(kIdleDeadline.count() / 1000),
-      .max_requests = kMaxRequestsPerConnection,
-  }));
+  std::unique_ptr<Loop> loop(new Loop(
+      RoutesOptions{
+          .telemetry_path = std::move(options.telemetry_path),
+          .text = options.text,
+          .ready = std::move(options.ready),
+          .keep_alive_s = static_cast<int>(options.deadlines.idle.count() / 1000),
+          .max_requests = kMaxRequestsPerConnection,
+      },
+      options.deadlines));
   auto listener = listen_on(*address, options.listen_address);
   if (!listener) return std::unexpected(listener.error());
   loop->listener_ = std::move(*listener);
@@ -260,7 +264,7 @@ void Server::Loop::accept_some(Clock::time_point now) {
     connection.socket = std::move(socket);
     connection.interest = EPOLLIN;
     enter(connection, State::idle, now);
-    connection.deadline = now + kHeadDeadline;  // a client that connects has something to say
+    connection.deadline = now + deadlines_.head;  // a client that connects has something to say
     turn(connection, now);
   }
 }
@@ -406,17 +410,17 @@ void Server::Loop::enter(Connection& connection, State state, Clock::time_point 
   connection.since = now;
   switch (state) {
     case State::idle:
-      connection.deadline = now + kIdleDeadline;
+      connection.deadline = now + deadlines_.idle;
       break;
     case State::reading:
-      connection.deadline = now + kHeadDeadline;
+      connection.deadline = now + deadlines_.head;
       break;
     case State::sending:
-      connection.deadline = now + kResponseDeadline;
+      connection.deadline = now + deadlines_.response;
       connection.sent = 0;
       break;
     case State::lingering:
-      connection.deadline = now + kLingerDeadline;
+      connection.deadline = now + deadlines_.linger;
       break;
   }
 }

@@ -28,22 +28,28 @@ inline constexpr size_t kMaxConnections = 64;
 inline constexpr size_t kMaxHeadBytes = 8192;
 // Requests on one connection; the answer to the last says so.
 inline constexpr size_t kMaxRequestsPerConnection = 1000;
-// From a request's first byte to its last.
-inline constexpr std::chrono::milliseconds kHeadDeadline{2000};
-// From a response's first byte to its last. 4 MiB in 5 s is 7 Mbit/s.
-inline constexpr std::chrono::milliseconds kResponseDeadline{5000};
-// Between two requests. Not one of the usual scrape intervals, which would make every scrape race the close.
-inline constexpr std::chrono::milliseconds kIdleDeadline{40000};
-// From the end of a response that closes the connection to the close: until then what the client still sends
-// is read and dropped, because a close with bytes unread would reset the connection and take the response
-// with it.
-inline constexpr std::chrono::milliseconds kLingerDeadline{1000};
+
+// How long a step of a connection may take, whatever trickles in meanwhile.
+struct Deadlines {
+  // From a request's first byte to its last; also from the connect to the first byte.
+  std::chrono::milliseconds head{2000};
+  // From a response's first byte to its last. 4 MiB in 5 s is 7 Mbit/s.
+  std::chrono::milliseconds response{5000};
+  // Between two requests. Not one of the usual scrape intervals, which would make every scrape race the
+  // close.
+  std::chrono::milliseconds idle{40000};
+  // From the end of a response that closes the connection to the close. Until then what the client still
+  // sends is read and dropped: a close with bytes unread would reset the connection and could take the
+  // response with it.
+  std::chrono::milliseconds linger{1000};
+};
 
 struct ServerOptions {
   std::string listen_address = ":9100";     // see http/listen_address.h
   std::string telemetry_path = "/metrics";  // see check_telemetry_path()
   TextSlot* text = nullptr;
   std::function<bool()> ready = {};  // called by the server's thread; must return at once. None: always ready
+  Deadlines deadlines = {};
 };
 
 // Since the start.

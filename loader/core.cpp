@@ -206,7 +206,7 @@ Status CoreResolver::find_candidates() {
     for (const Wanted& one : wanted) {
       if (*name != one.name[0] || !same_sort(kind, one.kind)) continue;
       if (std::strncmp(name, one.name.data(), one.name.size()) != 0) continue;
-      if (name[one.name.size()] != '\0' && essential(name) != one.name) continue;
+      if (essential(name) != one.name) continue;
       if (one.root->candidates.size() == kMaxCandidates) {
         return refuse(type_label(*local_, one.root->type), "more than " + std::to_string(kMaxCandidates) +
                                                                " types of that name in the kernel's BTF");
@@ -705,11 +705,13 @@ Result<bool> apply(const CoreValue& value, int32_t poison_call, std::span<bpf_in
       }
       if (value.unfit_resize) return poison();
       if (value.value_bytes != value.original_bytes) {
-        const auto size = load_size(value.value_bytes);
-        if (load_bytes(insn.code) != value.original_bytes || !size) {
-          return refused("a load or store of " + std::to_string(load_bytes(insn.code)) +
-                         " bytes cannot become one of " + std::to_string(value.value_bytes));
+        const uint32_t bytes = load_bytes(insn.code);
+        if (bytes != value.original_bytes) {
+          return refused("it accesses " + std::to_string(bytes) + " bytes where the object's BTF says " +
+                         std::to_string(value.original_bytes));
         }
+        const auto size = load_size(value.value_bytes);
+        if (!size) return refused("no load or store has " + std::to_string(value.value_bytes) + " bytes");
         insn.code = static_cast<uint8_t>(BPF_MODE(insn.code) | *size | BPF_CLASS(insn.code));
       }
       insn.off = static_cast<int16_t>(value.value);

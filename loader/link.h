@@ -33,10 +33,12 @@ class Link {
       : perf_event_(std::move(perf_event)), link_(std::move(link)), method_(method) {}
   Link(Link&&) noexcept = default;
   Link& operator=(Link&& other) noexcept {
-    detach();
-    link_ = std::move(other.link_);
-    perf_event_ = std::move(other.perf_event_);
-    method_ = other.method_;
+    if (this != &other) {
+      detach();
+      link_ = std::move(other.link_);
+      perf_event_ = std::move(other.perf_event_);
+      method_ = other.method_;
+    }
     return *this;
   }
   ~Link() { detach(); }

@@ -29,10 +29,14 @@ constexpr uint8_t nibble(char c) { return kNibbles[static_cast<uint8_t>(c)]; }
 
 constexpr uint64_t every_byte(uint8_t byte) { return 0x0101010101010101u * byte; }
 
-// Eight hexadecimal digits at `digits` in one 64-bit word; false if any is something else.
+// Eight hexadecimal digits at `digits`, all at once in a 64-bit word; false if any is something else.
 bool read_hex8(const char* digits, uint32_t& value) {
   uint64_t x = 0;
   std::memcpy(&x, digits, sizeof x);
+  if (x == every_byte('0')) {  // most queues and timers
+    value = 0;
+    return true;
+  }
   if constexpr (std::endian::native == std::endian::big) x = __builtin_bswap64(x);
   // Below 0x80 a byte cannot carry into its neighbour; the additions move a range's ends onto the top bit.
   const uint64_t folded = x & every_byte(0xdf);
@@ -63,9 +67,9 @@ bool read_hex2(const char* digits, uint8_t& value) {
   return ((a | b) & 0xf0) == 0;
 }
 
-// At least one hexadecimal digit, at most `max_digits` (16 at most).
-std::optional<uint64_t> parse_hex(std::string_view text, size_t max_digits) {
-  if (text.empty() || text.size() > max_digits) return std::nullopt;
+// Between `min_digits` and `max_digits` (16 at most) hexadecimal digits.
+std::optional<uint64_t> parse_hex(std::string_view text, size_t min_digits, size_t max_digits) {
+  if (text.size() < min_digits || text.size() > max_digits) return std::nullopt;
   uint64_t value = 0;
   for (const char c : text) {
     const uint8_t digit = nibble(c);
@@ -75,10 +79,6 @@ std::optional<uint64_t> parse_hex(std::string_view text, size_t max_digits) {
   return value;
 }
 
-bool all_hex(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return nibble(c) != kNoDigit; });
-}
-
 // The kernel prints each 32-bit word of an address, which lies in network order, as a host-order number:
 // storing that number in host order gives the network's bytes back.
 void store_word(IpAddress& address, size_t word, uint32_t value) {
@@ -86,7 +86,8 @@ void store_word(IpAddress& address, size_t word, uint32_t value) {
 }
 
 void map_v4(IpAddress& address, uint32_t value) {
-  address[10] = address[11] = 0xff;
+  static constexpr std::array<uint8_t, 12> kPrefix{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  std::memcpy(address.data(), kPrefix.data(), kPrefix.size());
   store_word(address, 3, value);
 }
 
@@ -107,18 +108,44 @@ bool read_address(const char* digits, size_t count, IpAddress& address) {
   return true;
 }
 
-// UID TIMEOUT INODE, which have no fixed places in either way of reading.
+// One or more digits at the beginning of `text`, which is shortened by them; false if there are none or too
+// many.
+bool take_decimal(std::string_view& text, uint64_t& value) {
+  constexpr size_t kAlwaysFits = 19;  // 10^19 < 2^64
+  size_t size = 0;
+  uint64_t sum = 0;
+  for (; size < text.size() && is_digit(text[size]); ++size)
+    sum = sum * 10 + static_cast<uint64_t>(text[size] - '0');
+  if (size > kAlwaysFits) {
+    const auto checked = parse_decimal(text.substr(0, size));
+    if (!checked) return false;
+    sum = *checked;
+  }
+  value = sum;
+  text.remove_prefix(size);
+  return size != 0;
+}
+
+// One or more spaces, likewise.
+bool take_spaces(std::string_view& text) {
+  size_t size = 0;
+  while (size < text.size() && text[size] == ' ') ++size;
+  text.remove_prefix(size);
+  return size != 0;
+}
+
+// " UID TIMEOUT INODE" and, where the line goes on, a space: these have no fixed places in either way of
+// reading.
 bool parse_tail(std::string_view text, bool terminated, TcpRow& row) {
-  Tokens tokens(text);
-  const auto uid = parse_decimal(tokens.next());
-  if (!uid || *uid > std::numeric_limits<uint32_t>::max()) return false;
-  if (!is_signed_decimal(tokens.next())) return false;
-  const auto inode = parse_decimal(tokens.next());
-  if (!inode) return false;
-  if (!terminated && tokens.rest().empty()) return false;
-  row.uid = static_cast<uint32_t>(*uid);
-  row.inode = *inode;
-  return true;
+  uint64_t uid = 0;
+  if (!take_spaces(text) || !take_decimal(text, uid) || uid > std::numeric_limits<uint32_t>::max())
+    return false;
+  row.uid = static_cast<uint32_t>(uid);
+  if (!take_spaces(text)) return false;
+  if (text.starts_with('-')) text.remove_prefix(1);
+  uint64_t timeout = 0;
+  if (!take_decimal(text, timeout) || !take_spaces(text) || !take_decimal(text, row.inode)) return false;
+  return text.empty() ? terminated : text.front() == ' ';
 }
 
 // ": ADDR:PORT ADDR:PORT ST TX:RX TR:WHEN RETR " in the kernel's widths, then the tail.
@@ -142,31 +169,28 @@ bool parse_fixed(std::string_view line, size_t colon, bool terminated, TcpRow& r
       p[kTimer - 1] != ' ' || p[kWhen - 1] != ':' || p[kRetransmits - 1] != ' ' || p[kTail] != ' ') {
     return false;
   }
-  TcpRow parsed;
   uint32_t tx = 0;
   uint32_t rx = 0;
   uint32_t unused_word = 0;
   uint8_t unused_byte = 0;
-  if (!read_address(p + kLocal, Digits, parsed.local) || !read_hex4(p + kLocalPort, parsed.local_port) ||
-      !read_address(p + kRemote, Digits, parsed.remote) || !read_hex4(p + kRemotePort, parsed.remote_port) ||
-      !read_hex2(p + kState, parsed.state) || !read_hex8(p + kTx, tx) || !read_hex8(p + kRx, rx) ||
+  if (!read_address(p + kLocal, Digits, row.local) || !read_hex4(p + kLocalPort, row.local_port) ||
+      !read_address(p + kRemote, Digits, row.remote) || !read_hex4(p + kRemotePort, row.remote_port) ||
+      !read_hex2(p + kState, row.state) || !read_hex8(p + kTx, tx) || !read_hex8(p + kRx, rx) ||
       !read_hex2(p + kTimer, unused_byte) || !read_hex8(p + kWhen, unused_word) ||
       !read_hex8(p + kRetransmits, unused_word)) {
     return false;
   }
-  parsed.tx_queue_bytes = tx;
-  parsed.rx_queue_bytes = rx;
-  parsed.ipv6 = Digits == kV6Digits;
-  if (!parse_tail(line.substr(colon + kTail), terminated, parsed)) return false;
-  row = parsed;
-  return true;
+  row.tx_queue_bytes = tx;
+  row.rx_queue_bytes = rx;
+  row.ipv6 = Digits == kV6Digits;
+  return parse_tail(line.substr(colon + kTail), terminated, row);
 }
 
 // "ADDR:PORT"
 bool parse_endpoint(std::string_view token, IpAddress& address, uint16_t& port, size_t& digits) {
   const size_t colon = token.find(':');
   if (colon != kV4Digits && colon != kV6Digits) return false;
-  const auto number = parse_hex(token.substr(colon + 1), 4);
+  const auto number = parse_hex(token.substr(colon + 1), 4, 4);
   if (!number || !read_address(token.data(), colon, address)) return false;
   port = static_cast<uint16_t>(*number);
   digits = colon;
@@ -219,9 +243,10 @@ bool parse_tcp_row_fixed(std::string_view line, bool terminated, TcpRow& row) {
 }
 
 bool parse_tcp_row_tokens(std::string_view line, bool terminated, TcpRow& row) {
-  constexpr size_t kMaxQueueDigits = 16;
+  // The widths in the kernel's format are minima: fewer digits are damage, more a larger number.
+  constexpr size_t kMinDigits = 8;
+  constexpr size_t kMaxDigits = 16;
   Tokens tokens(line);
-  TcpRow parsed;
   std::string_view slot = tokens.next();
   if (!slot.ends_with(':')) return false;
   slot.remove_suffix(1);
@@ -229,29 +254,28 @@ bool parse_tcp_row_tokens(std::string_view line, bool terminated, TcpRow& row) {
 
   size_t local_digits = 0;
   size_t remote_digits = 0;
-  if (!parse_endpoint(tokens.next(), parsed.local, parsed.local_port, local_digits)) return false;
-  if (!parse_endpoint(tokens.next(), parsed.remote, parsed.remote_port, remote_digits)) return false;
+  if (!parse_endpoint(tokens.next(), row.local, row.local_port, local_digits)) return false;
+  if (!parse_endpoint(tokens.next(), row.remote, row.remote_port, remote_digits)) return false;
   if (local_digits != remote_digits) return false;
-  parsed.ipv6 = local_digits == kV6Digits;
+  row.ipv6 = local_digits == kV6Digits;
 
-  const auto state = parse_hex(tokens.next(), 2);
+  const auto state = parse_hex(tokens.next(), 2, 2);
   if (!state) return false;
-  parsed.state = static_cast<uint8_t>(*state);
+  row.state = static_cast<uint8_t>(*state);
 
   std::string_view left;
   std::string_view right;
   if (!split(tokens.next(), left, right)) return false;
-  const auto tx = parse_hex(left, kMaxQueueDigits);
-  const auto rx = parse_hex(right, kMaxQueueDigits);
+  const auto tx = parse_hex(left, kMinDigits, kMaxDigits);
+  const auto rx = parse_hex(right, kMinDigits, kMaxDigits);
   if (!tx || !rx) return false;
-  parsed.tx_queue_bytes = *tx;
-  parsed.rx_queue_bytes = *rx;
+  row.tx_queue_bytes = *tx;
+  row.rx_queue_bytes = *rx;
 
-  if (!split(tokens.next(), left, right) || !all_hex(left) || !all_hex(right)) return false;
-  if (!all_hex(tokens.next())) return false;
-  if (!parse_tail(tokens.rest(), terminated, parsed)) return false;
-  row = parsed;
-  return true;
+  if (!split(tokens.next(), left, right)) return false;
+  if (!parse_hex(left, 2, 2) || !parse_hex(right, kMinDigits, kMaxDigits)) return false;
+  if (!parse_hex(tokens.next(), kMinDigits, kMaxDigits)) return false;
+  return parse_tail(tokens.rest(), terminated, row);
 }
 
 void TcpTableParser::take_line(std::string_view line, bool terminated, OnRow on_row) {

@@ -48,16 +48,6 @@ class Tokens {
   return value;
 }
 
-// As parse_decimal, with a leading minus allowed: the shape of a "%d" whose value nobody needs.
-[[nodiscard]] constexpr bool is_signed_decimal(std::string_view text) {
-  if (!text.empty() && text.front() == '-') text.remove_prefix(1);
-  if (text.empty()) return false;
-  for (const char c : text) {
-    if (!is_digit(c)) return false;
-  }
-  return true;
-}
-
 // `PREFIX[123]` as a whole, the form of the links in /proc/PID/fd and /proc/PID/ns (proc(5)); prefix includes
 // the bracket, as in "socket:[".
 [[nodiscard]] constexpr std::optional<uint64_t> parse_bracketed(std::string_view link,

@@ -12,6 +12,7 @@ after S seconds at the latest. Needs root for everything but the traffic; standa
 """
 
 import argparse
+import http.client
 import json
 import os
 import re
@@ -23,7 +24,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.error
 import urllib.request
 
 MESSAGE_BYTES = 20_000
@@ -240,8 +240,8 @@ class Agent:
     INTERVAL_S = 0.5
     WANTED = re.compile("net_tcp_|kitty_rtt_hook_info|kitty_tcp_|kitty_rtt_samples")
 
-    def __init__(self, binary, *flags, port=9100):
-        self.command = [binary, f"--web.listen-address=127.0.0.1:{port}", *flags]
+    def __init__(self, binary, *flags, port=9100, prefix=()):
+        self.command = [*prefix, binary, f"--web.listen-address=127.0.0.1:{port}", *flags]
         self.url = f"http://127.0.0.1:{port}/metrics"
         self.scrapes = []  # appended to by the thread only
         self.refused = 0
@@ -276,7 +276,7 @@ class Agent:
                 with opener.open(self.url, timeout=10) as reply:
                     text = reply.read().decode()
                 self.scrapes.append(Scrape(started, parse_exposition(text, self.WANTED)))
-            except (OSError, urllib.error.URLError):
+            except (OSError, http.client.HTTPException):  # URLError is an OSError
                 self.refused += 1  # not listening yet; whoever waits sees that nothing comes
             except (Failure, ValueError) as error:
                 self.broken = self.broken or error

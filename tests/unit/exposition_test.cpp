@@ -4,8 +4,12 @@
 #include <sys/wait.h>
 
 #include <array>
+#include <bit>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <limits>
+#include <random>
 #include <string>
 
 #include "http/exposition_reader.h"
@@ -30,18 +34,42 @@ TEST_P(ValueText, Formats) { EXPECT_EQ(GetParam().value.text(), GetParam().text)
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, ValueText,
-    testing::Values(ValueCase{"zero", 0, "0"}, ValueCase{"negative", -7, "-7"},
-                    ValueCase{"largest_u64", std::numeric_limits<uint64_t>::max(), "18446744073709551615"},
-                    ValueCase{"smallest_i64", std::numeric_limits<int64_t>::min(), "-9223372036854775808"},
-                    ValueCase{"whole_double", 51.0, "51"}, ValueCase{"tenth", 0.1, "0.1"},
-                    ValueCase{"shortest", 0.000512, "0.000512"},
-                    ValueCase{"third", 1.0 / 3, "0.3333333333333333"},
-                    ValueCase{"longest", -2.2250738585072014e-308, "-2.2250738585072014e-308"},
-                    ValueCase{"infinity", std::numeric_limits<double>::infinity(), "+Inf"},
-                    ValueCase{"minus_infinity", -std::numeric_limits<double>::infinity(), "-Inf"},
-                    ValueCase{"nan", std::numeric_limits<double>::quiet_NaN(), "NaN"},
-                    ValueCase{"minus_nan", -std::numeric_limits<double>::quiet_NaN(), "NaN"}),
+    testing::Values(
+        ValueCase{"zero", 0, "0"}, ValueCase{"negative", -7, "-7"},
+        ValueCase{"largest_u64", std::numeric_limits<uint64_t>::max(), "18446744073709551615"},
+        ValueCase{"smallest_i64", std::numeric_limits<int64_t>::min(), "-9223372036854775808"},
+        ValueCase{"whole_double", 51.0, "51"}, ValueCase{"tenth", 0.1, "0.1"},
+        ValueCase{"shortest", 0.000512, "0.000512"}, ValueCase{"third", 1.0 / 3, "0.3333333333333333"},
+        ValueCase{"first_bound", 0.0001, "0.0001"}, ValueCase{"million", 1e6, "1000000"},
+        ValueCase{"minus_zero", -0.0, "-0"}, ValueCase{"small", 1e-5, "0.00001"},
+        ValueCase{"nanosecond", 1e-9, "0.000000001"}, ValueCase{"below_a_nanosecond", 1.5e-10, "1.5e-10"},
+        ValueCase{"microseconds_since_the_epoch", 1700000000.123456, "1700000000.123456"},
+        ValueCase{"negative_decimal", -0.25, "-0.25"},
+        ValueCase{"sixteen_digits", 0.1 + 0.7, "0.7999999999999999"},
+        ValueCase{"seventeen_digits", 0.1 + 0.2, "0.30000000000000004"},
+        ValueCase{"largest", std::numeric_limits<double>::max(), "1.7976931348623157e+308"},
+        ValueCase{"denormal", 5e-324, "4.94065645841247e-324"}, ValueCase{"large", 1e300, "1e+300"},
+        ValueCase{"longest", -2.2250738585072014e-308, "-2.2250738585072014e-308"},
+        ValueCase{"infinity", std::numeric_limits<double>::infinity(), "+Inf"},
+        ValueCase{"minus_infinity", -std::numeric_limits<double>::infinity(), "-Inf"},
+        ValueCase{"nan", std::numeric_limits<double>::quiet_NaN(), "NaN"},
+        ValueCase{"minus_nan", -std::numeric_limits<double>::quiet_NaN(), "NaN"}),
     [](const auto& c) { return std::string(c.param.name); });
+
+// Whatever way a double is written, it reads back as itself.
+TEST(ValueText, EveryDoubleReadsBack) {
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 200000; ++i) {
+    double value = std::bit_cast<double>(random());
+    if (i % 4 == 1) value = static_cast<double>(random() % 100'000'000'000) / 1e6;  // sums of microseconds
+    if (i % 4 == 2)
+      value = static_cast<double>(random() % 1'000'000) / static_cast<double>(1 + random() % 1000);  // means
+    if (i % 4 == 3) value = static_cast<double>(random() % 1'000'000) * 1e-9;
+    if (!std::isfinite(value)) continue;
+    const std::string text(Value(value).text());
+    ASSERT_EQ(strtod(text.c_str(), nullptr), value) << text;
+  }
+}
 
 struct LabelCase {
   const char* name;

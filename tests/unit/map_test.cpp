@@ -175,7 +175,7 @@ TEST(Map, AllocatesNothingWhileItsCallsSucceed) {
   KITTY_NEEDS_KERNEL();
   auto map = Map::create(hash_spec(4));
   ASSERT_TRUE(map) << map.error().message();
-  const uint64_t before = test::allocations_of_this_thread();
+  const AllocationCount allocations;
   bool good = true;
   for (uint64_t key = 0; key < 4; ++key) {
     Value value{};
@@ -185,11 +185,11 @@ TEST(Map, AllocatesNothingWhileItsCallsSucceed) {
     good = good && map->next_key(&key, next).has_value();
     good = good && map->remove(key).has_value();
   }
-  const uint64_t after = test::allocations_of_this_thread();
+  const uint64_t counted = allocations.count();
   EXPECT_TRUE(good);
-  EXPECT_EQ(after, before);
+  EXPECT_EQ(counted, 0U);
   const std::string control(100, 'x');
-  EXPECT_GT(test::allocations_of_this_thread(), after) << "the count must see " << control.size() << " bytes";
+  EXPECT_GT(allocations.count(), counted) << "the count must see " << control.size() << " bytes";
 }
 
 // A value of 4 bytes takes 8 for each possible CPU; a buffer by any other count would be overrun by the

@@ -8,6 +8,8 @@
 namespace kitty::procfs {
 namespace {
 
+using namespace std::literals;
+
 // A whole file of Linux 6.18.
 constexpr std::string_view kFile =
     "Ip: Forwarding DefaultTTL InReceives InHdrErrors InAddrErrors ForwDatagrams InUnknownProtos InDiscards "
@@ -95,7 +97,7 @@ const Case kCases[] = {
     {"NegativeCounter", "Tcp: OutSegs\nTcp: -4\n", SnmpError::bad_number, {}},
     {"Above64Bits", "Tcp: OutSegs\nTcp: 18446744073709551616\n", SnmpError::bad_number, {}},
     {"Hexadecimal", "Tcp: OutSegs\nTcp: 0x10\n", SnmpError::bad_number, {}},
-    {"NulInside", {"Tcp: OutSegs\nTcp: 4\0005\n", 23}, SnmpError::bad_number, {}},
+    {"NulInside", "Tcp: OutSegs\nTcp: 4\0005\n"sv, SnmpError::bad_number, {}},
 };
 
 class SnmpTest : public testing::TestWithParam<Case> {};

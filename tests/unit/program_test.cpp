@@ -3,13 +3,16 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "kernel_tests.h"
+#include "loader/explain.h"
 #include "loader/kernel_btf.h"
 #include "loader/link.h"
 

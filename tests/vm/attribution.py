@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Whose samples are whose: processes that share a namespace, connections with the same addresses and ports, IPv6.
 
-    attribution.py KITTY [--hook HOOK]
+    attribution.py KITTY [--hook HOOK] [--cases one_namespace,same_addresses,ipv6]
 
-Runs as root where the kernel has netem and tbf, which is what vm/run gives. Exit status 0 when every case holds.
+Runs as root where the kernel has netem (same_addresses) and tbf (ipv6), which is what vm/run gives. Exit status 0 when every case holds.
 """
 
 import argparse
@@ -127,20 +127,25 @@ def ipv6(lab, agent):
 
 
 def main():
+    cases = {case.__name__: case for case in (one_namespace, same_addresses, ipv6)}
     parser = argparse.ArgumentParser()
     parser.add_argument("kitty")
     parser.add_argument("--hook", default="auto")
+    parser.add_argument("--cases", default=",".join(cases))
     given = parser.parse_args()
+    chosen = given.cases.split(",")
+    if unknown := set(chosen) - set(cases):
+        parser.error(f"no case {' '.join(sorted(unknown))}")
 
     failed = 0
     with Agent(given.kitty, f"--rtt-hook={given.hook}") as agent:
-        for case in (one_namespace, same_addresses, ipv6):
+        for name in chosen:
             try:
                 with Lab() as lab:
-                    print(f"{case.__name__}: {case(lab, agent)}", flush=True)
+                    print(f"{name}: {cases[name](lab, agent)}", flush=True)
             except Failure as failure:
                 failed += 1
-                print(f"{case.__name__}: FAILED: {failure}", flush=True)
+                print(f"{name}: FAILED: {failure}", flush=True)
         try:
             print(f"stop: status 0 in {agent.stop(10):.1f} s after SIGTERM", flush=True)
         except Failure as failure:

@@ -1,0 +1,299 @@
+#include "loader/explain.h"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <string>
+#include <vector>
+
+namespace kitty::loader {
+namespace {
+
+constexpr uint64_t kSysAdmin = uint64_t{1} << 21;
+constexpr uint64_t kPerfmon = uint64_t{1} << 38;
+constexpr uint64_t kBpf = uint64_t{1} << 39;
+
+// A current kernel and a process with every capability and no restriction.
+HostFacts root() {
+  HostFacts host;
+  host.effective_capabilities = 0x1ffffffffff;
+  host.last_capability = 40;
+  host.initial_user_namespace = true;
+  host.seccomp_mode = 0;
+  host.lockdown = Lockdown::none;
+  host.unprivileged_bpf_disabled = 2;
+  host.perf_event_paranoid = 2;
+  host.kernel_major = 6;
+  host.kernel_minor = 12;
+  return host;
+}
+
+HostFacts with_capabilities(uint64_t capabilities) {
+  HostFacts host = root();
+  host.effective_capabilities = capabilities;
+  return host;
+}
+
+HostFacts with(void (*change)(HostFacts&)) {
+  HostFacts host = root();
+  change(host);
+  return host;
+}
+
+Refusal refused(Step step, int err, std::string_view log = {}) {
+  Refusal refusal;
+  refusal.step = step;
+  refusal.err = err;
+  refusal.target = "tcp_x";
+  refusal.log = log;
+  return refusal;
+}
+
+TEST(Explain, NamesTheReason) {
+  constexpr std::string_view kGrant = ": run as root, or grant it with setcap, --cap-add or securityContext";
+  constexpr std::string_view kProbeReadLog =
+      "0: R1=ctx() R10=fp0\n; probe\n3: (85) call bpf_probe_read#4\n"
+      "program of this type cannot use helper bpf_probe_read#4\nprocessed 4 insns (limit 1000000)\n";
+  constexpr std::string_view kOldProbeReadLog =
+      "3: (85) call bpf_probe_read_kernel#113\nunknown func bpf_probe_read_kernel#113\n";
+  Refusal raw_tp = refused(Step::attach, ENOENT);
+  raw_tp.kind = HookKind::raw_tp;
+  Refusal fentry = refused(Step::attach, ENOENT);
+  fentry.kind = HookKind::fentry;
+
+  struct Case {
+    const char* name;
+    Refusal refusal;
+    HostFacts host;
+    std::string want;
+  };
+  const std::vector<Case> cases = {
+      // Capabilities.
+      {"map without CAP_BPF", refused(Step::create_map, EPERM), with_capabilities(kPerfmon),
+       "missing CAP_BPF (kernel.unprivileged_bpf_disabled is 2)" + std::string(kGrant)},
+      {"map without CAP_BPF, free for all", refused(Step::create_map, EPERM), with([](HostFacts& host) {
+         host.effective_capabilities = 0;
+         host.unprivileged_bpf_disabled = 0;
+       }),
+       "missing CAP_BPF" + std::string(kGrant)},
+      {"program without both", refused(Step::load_program, EPERM), with_capabilities(0),
+       "missing CAP_BPF and CAP_PERFMON" + std::string(kGrant)},
+      {"program with CAP_BPF alone", refused(Step::load_program, EPERM), with_capabilities(kBpf),
+       "missing CAP_PERFMON" + std::string(kGrant)},
+      {"program with CAP_PERFMON alone", refused(Step::load_program, EPERM), with_capabilities(kPerfmon),
+       "missing CAP_BPF" + std::string(kGrant)},
+      {"perf event without CAP_PERFMON", refused(Step::open_kprobe, EACCES), with_capabilities(kBpf),
+       "missing CAP_PERFMON" + std::string(kGrant)},
+      {"statistics want more", refused(Step::enable_stats, EPERM), with_capabilities(kBpf | kPerfmon),
+       "missing CAP_SYS_ADMIN" + std::string(kGrant)},
+      {"kernel before CAP_BPF", refused(Step::load_program, EPERM), with([](HostFacts& host) {
+         host.effective_capabilities = 0;
+         host.last_capability = 37;
+       }),
+       "missing CAP_SYS_ADMIN" + std::string(kGrant)},
+      // What capabilities cannot help.
+      {"user namespace", refused(Step::create_map, EPERM),
+       with([](HostFacts& host) { host.initial_user_namespace = false; }),
+       "inside a user namespace (a rootless container?) capabilities do not count for BPF: run in the "
+       "host's"},
+      {"memlock", refused(Step::create_map, EPERM), with([](HostFacts& host) {
+         host.kernel_major = 5;
+         host.kernel_minor = 10;
+         host.memlock_limit_bytes = 65536;
+       }),
+       "RLIMIT_MEMLOCK is 64 KiB, and kernel 5.10 charges maps and programs to it: raise it with ulimit -l "
+       "unlimited"},
+      {"memlock no longer counts", refused(Step::create_map, EPERM), with([](HostFacts& host) {
+         host.kernel_major = 5;
+         host.kernel_minor = 11;
+         host.memlock_limit_bytes = 65536;
+       }),
+       "no capability is missing: a policy of this host refuses it"},
+      {"lockdown forbids kprobes", refused(Step::open_kprobe, EPERM),
+       with([](HostFacts& host) { host.lockdown = Lockdown::confidentiality; }),
+       "kernel lockdown is 'confidentiality', which forbids kprobes and reading kernel memory"},
+      {"lockdown 'integrity' forbids nothing here", refused(Step::open_kprobe, EPERM),
+       with([](HostFacts& host) { host.lockdown = Lockdown::integrity; }),
+       "no capability is missing: a policy of this host refuses it"},
+      {"Debian's perf_event_paranoid", refused(Step::open_kprobe, EACCES), with([](HostFacts& host) {
+         host.effective_capabilities = kBpf | kPerfmon;
+         host.perf_event_paranoid = 3;
+       }),
+       "kernel.perf_event_paranoid is 3; distributions that know values above 2 then want CAP_SYS_ADMIN: "
+       "grant that, or "
+       "set it to 2"},
+      {"perf_event_paranoid does not bind an administrator", refused(Step::open_kprobe, EACCES),
+       with([](HostFacts& host) {
+         host.effective_capabilities = kSysAdmin;
+         host.perf_event_paranoid = 4;
+       }),
+       "no capability is missing: a policy of this host refuses it"},
+      {"seccomp", refused(Step::create_map, EPERM), with([](HostFacts& host) { host.seccomp_mode = 2; }),
+       "no capability is missing, but a seccomp filter is on: allow bpf and perf_event_open in its profile"},
+      {"seccomp does not hide a missing capability", refused(Step::create_map, EPERM),
+       with([](HostFacts& host) {
+         host.seccomp_mode = 2;
+         host.effective_capabilities = 0;
+         host.unprivileged_bpf_disabled.reset();
+       }),
+       "missing CAP_BPF" + std::string(kGrant)},
+      {"seccomp with ENOSYS", refused(Step::create_map, ENOSYS),
+       with([](HostFacts& host) { host.seccomp_mode = 2; }),
+       "a seccomp filter hides the system call, or the kernel lacks it"},
+      {"no bpf(2)", refused(Step::create_map, ENOSYS), root(),
+       "the kernel was built without this system call"},
+      {"policy", refused(Step::load_program, EPERM),
+       with([](HostFacts& host) { host.security_modules = "lockdown,capability,bpf"; }),
+       "no capability is missing: a policy of this host refuses it (security modules: "
+       "lockdown,capability,bpf)"},
+      {"nothing known, nothing claimed", refused(Step::load_program, EPERM), HostFacts{}, ""},
+      // The verifier.
+      {"verifier",
+       refused(Step::load_program, EACCES, "0: (95) exit\nR0 !read_ok\nprocessed 1 insns (limit 1000000)\n"),
+       root(), "the verifier says: 0: (95) exit; R0 !read_ok"},
+      {"verifier and a missing capability", refused(Step::load_program, EACCES, "R1 leaks addr into map\n"),
+       with_capabilities(kBpf), "missing CAP_PERFMON; the verifier says: R1 leaks addr into map"},
+      {"a plain bug is not blamed on capabilities",
+       refused(Step::load_program, EINVAL, "invalid bpf_context access\n"), with_capabilities(0),
+       "the verifier says: invalid bpf_context access"},
+      {"lockdown forbids reading", refused(Step::load_program, EINVAL, kProbeReadLog),
+       with([](HostFacts& host) { host.lockdown = Lockdown::confidentiality; }),
+       "kernel lockdown is 'confidentiality', which forbids reading kernel memory (bpf_probe_read)"},
+      {"lockdown forbids reading, older words", refused(Step::load_program, EINVAL, kOldProbeReadLog),
+       with([](HostFacts& host) { host.lockdown = Lockdown::confidentiality; }),
+       "kernel lockdown is 'confidentiality', which forbids reading kernel memory (bpf_probe_read_kernel)"},
+      {"helper refused for want of CAP_PERFMON", refused(Step::load_program, EINVAL, kOldProbeReadLog),
+       with_capabilities(kBpf),
+       "missing CAP_PERFMON; the verifier says: 3: (85) call bpf_probe_read_kernel#113; unknown func "
+       "bpf_probe_read_kernel#113"},
+      {"helper not offered", refused(Step::load_program, EINVAL, kProbeReadLog), root(),
+       "this kernel does not offer bpf_probe_read to such a program"},
+      // What the errno stands for.
+      {"unknown map type", refused(Step::create_map, EINVAL), root(),
+       "this kernel does not know the map's type or flags, or refuses its sizes"},
+      {"map too large", refused(Step::create_map, E2BIG), root(), "larger than this kernel allows"},
+      {"map, no memory", refused(Step::create_map, ENOMEM), root(),
+       "the memory cgroup's limit, or the machine's, is reached"},
+      {"unknown program type", refused(Step::load_program, EINVAL), root(),
+       "this kernel does not know this kind of program, and its verifier says nothing"},
+      {"no JIT", refused(Step::load_program, 524), root(),
+       "the BPF JIT is off or cannot translate it (net.core.bpf_jit_enable)"},
+      {"inlined", refused(Step::open_kprobe, ENOENT), root(),
+       "this kernel has no symbol tcp_x: inlined or absent"},
+      {"duplicate", refused(Step::open_kprobe, EADDRNOTAVAIL), root(),
+       "this kernel has several functions called tcp_x"},
+      {"not to be probed", refused(Step::open_kprobe, EINVAL), root(),
+       "tcp_x exists, but kprobes may not be set on it"},
+      {"no tracepoint", raw_tp, root(), "this kernel has no tracepoint tcp_x"},
+      {"function gone", fentry, root(), "this kernel has no symbol tcp_x: inlined or absent"},
+      {"no trampolines", refused(Step::attach, 524), root(),
+       "this kernel cannot attach to functions on this architecture (arm64 can since 6.0)"},
+      {"held", refused(Step::attach, EBUSY), root(), "tcp_x is held by another tracer or a live patch"},
+      {"crowded", refused(Step::attach, E2BIG), root(),
+       "as many programs as the kernel allows are already attached to tcp_x"},
+      {"statistics before 5.8", refused(Step::enable_stats, EINVAL), root(),
+       "kernels before 5.8 cannot count"},
+      {"no BTF", refused(Step::read_kernel_btf, ENOENT), root(),
+       "the kernel was built without CONFIG_DEBUG_INFO_BTF, or /sys is not mounted; --btf FILE can stand in"},
+      {"errno that says it all", refused(Step::create_map, EMFILE), root(), ""},
+  };
+  for (const Case& c : cases) EXPECT_EQ(explain(c.refusal, c.host), c.want) << c.name;
+}
+
+TEST(LogExcerpt, IsTheEndInOnePrintableLine) {
+  struct Case {
+    const char* name;
+    std::string log;
+    std::string want;
+  };
+  const Case cases[] = {
+      {"one line", "R0 !read_ok\n", "R0 !read_ok"},
+      {"no newline", "R0 !read_ok", "R0 !read_ok"},
+      {"two of three", "a\nb\nc\n", "b; c"},
+      {"statistics dropped",
+       "a\nb\nverification time 43 usec\nstack depth 0\nprocessed 1 insns (limit 1000000) "
+       "max_states_per_insn 0\n",
+       "a; b"},
+      {"empty lines", "a\n\n\nb\n\n", "a; b"},
+      {"tabs and control characters", "a\tb\x1b[31m\xff\n", "a b [31m "},
+      {"only statistics", "processed 1 insns\n", ""},
+      {"empty", "", ""},
+  };
+  for (const Case& c : cases) EXPECT_EQ(log_excerpt(c.log), c.want) << c.name;
+  const std::string cut = log_excerpt(std::string(100'000, 'x') + "the end");
+  EXPECT_EQ(cut.size(), kMaxExcerptBytes);
+  EXPECT_TRUE(cut.starts_with("...xx"));
+  EXPECT_TRUE(cut.ends_with("xthe end"));
+}
+
+TEST(ParseLockdown, ReadsTheChosenWord) {
+  EXPECT_EQ(parse_lockdown("[none] integrity confidentiality\n"), Lockdown::none);
+  EXPECT_EQ(parse_lockdown("none [integrity] confidentiality\n"), Lockdown::integrity);
+  EXPECT_EQ(parse_lockdown("none integrity [confidentiality]\n"), Lockdown::confidentiality);
+  EXPECT_EQ(parse_lockdown("none integrity confidentiality\n"), Lockdown::unknown);
+  EXPECT_EQ(parse_lockdown(""), Lockdown::unknown);
+}
+
+TEST(StatusField, IsFoundByItsWholeName) {
+  constexpr std::string_view kStatus =
+      "Name:\tx\nSeccomp_filters:\t3\nCapEff:\t000001fffeffffff\nSeccomp:\t2\nLast:\t  7";
+  struct Case {
+    const char* name;
+    std::string_view want;
+  };
+  const Case cases[] = {{"CapEff", "000001fffeffffff"},
+                        {"Seccomp", "2"},
+                        {"Seccomp_filters", "3"},
+                        {"Last", "7"},
+                        {"Cap", ""},
+                        {"Absent", ""}};
+  for (const Case& c : cases) EXPECT_EQ(status_field(kStatus, c.name), c.want) << c.name;
+  EXPECT_EQ(status_field("", "CapEff"), "");
+}
+
+TEST(ParseRelease, TakesTheFirstTwoNumbers) {
+  struct Case {
+    const char* name;
+    std::string_view release;
+    uint32_t major;
+    uint32_t minor;
+  };
+  const Case cases[] = {
+      {"Debian", "6.1.0-13-amd64", 6, 1},
+      {"plain", "5.10", 5, 10},
+      {"candidate", "7.3-rc1", 7, 3},
+      {"one number", "6", 0, 0},
+      {"no minor", "6.x", 0, 0},
+      {"words", "linux", 0, 0},
+      {"empty", "", 0, 0},
+      {"too large", "6.99999999999", 0, 0},
+  };
+  for (const Case& c : cases) {
+    HostFacts host;
+    parse_release(c.release, host);
+    EXPECT_EQ(host.kernel_major, c.major) << c.name;
+    EXPECT_EQ(host.kernel_minor, c.minor) << c.name;
+  }
+}
+
+TEST(MapsEveryId, OnlyInTheInitialNamespace) {
+  EXPECT_TRUE(maps_every_id("         0          0 4294967295\n"));
+  EXPECT_FALSE(maps_every_id("         0     100000      65536\n"));
+  EXPECT_FALSE(maps_every_id("         0       1000          1\n         1     100000      65536\n"));
+  EXPECT_FALSE(maps_every_id(""));
+}
+
+TEST(ReadHostFacts, ReadsThisHost) {
+  const HostFacts host = read_host_facts();
+  ASSERT_TRUE(host.effective_capabilities);
+  EXPECT_LE(*host.effective_capabilities, UINT64_MAX >> 23);  // 40 is the last one known
+  ASSERT_TRUE(host.last_capability);
+  EXPECT_GE(*host.last_capability, 37U);
+  EXPECT_TRUE(host.seccomp_mode);
+  EXPECT_TRUE(host.initial_user_namespace);
+  EXPECT_TRUE(host.perf_event_paranoid);
+  EXPECT_GT(host.kernel_major, 0U);
+}
+
+}  // namespace
+}  // namespace kitty::loader

@@ -1,0 +1,220 @@
+#include "http/routes.h"
+
+#include <gtest/gtest.h>
+
+#include "http/exposition.h"
+
+namespace kitty::http {
+namespace {
+
+std::string request(std::string_view line, std::string_view headers = "") {
+  return std::string(line) + "\r\nHost: x\r\n" + std::string(headers) + "\r\n";
+}
+
+struct RefusalCase {
+  const char* name;
+  std::string head;
+  std::optional<int> status;
+};
+
+void PrintTo(const RefusalCase& c, std::ostream* out) { *out << c.name; }
+
+class Refusal : public testing::TestWithParam<RefusalCase> {};
+
+TEST_P(Refusal, IsJudgedFromTheHead) { EXPECT_EQ(refusal(GetParam().head), GetParam().status); }
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, Refusal,
+    testing::Values(
+        RefusalCase{"get", request("GET / HTTP/1.1"), std::nullopt},
+        RefusalCase{"head", request("HEAD / HTTP/1.1"), std::nullopt},
+        RefusalCase{"no_headers", "GET / HTTP/1.0\r\n\r\n", std::nullopt},
+        RefusalCase{"content_length_zero", request("GET / HTTP/1.1", "Content-Length: 0\r\n"), std::nullopt},
+        RefusalCase{"post", request("POST / HTTP/1.1", "Content-Length: 5\r\n"), 405},
+        RefusalCase{"lower_case_get", request("get / HTTP/1.1"), 405},
+        RefusalCase{"unknown_method", request("BREW / HTTP/1.1"), 405},
+        RefusalCase{"http2_preface", "PRI * HTTP/2.0\r\n\r\n", 405},
+        RefusalCase{"body", request("GET / HTTP/1.1", "Content-Length: 5\r\n"), 400},
+        RefusalCase{"negative_length", request("GET / HTTP/1.1", "Content-Length: -1\r\n"), 400},
+        RefusalCase{"two_lengths", request("GET / HTTP/1.1", "Content-Length: 0\r\ncontent-length: 5\r\n"),
+                    400},
+        RefusalCase{"chunked", request("GET / HTTP/1.1", "transfer-ENCODING:chunked\r\n"), 400},
+        RefusalCase{"range", request("GET / HTTP/1.1", "Range: bytes=0-1\r\n"), 400},
+        RefusalCase{"expect", request("GET / HTTP/1.1", "Expect: 100-continue\r\n"), 400},
+        RefusalCase{"folded_line", request("GET / HTTP/1.1", "X: a\r\n b\r\n"), 400},
+        RefusalCase{"blank_before_colon", request("GET / HTTP/1.1", "Range : bytes=0-1\r\n"), 400},
+        RefusalCase{"no_colon", request("GET / HTTP/1.1", "Range\r\n"), 400},
+        RefusalCase{"bare_line_feed", request("GET / HTTP/1.1", "X: a\nRange: bytes=0-1\r\n"), 400},
+        RefusalCase{"bare_carriage_return", request("GET / HTTP/1.1", "X: a\rb\r\n"), 400},
+        RefusalCase{"nul", request("GET / HTTP/1.1", std::string_view("X: a\0b\r\n", 8)), 400},
+        RefusalCase{"tls_hello", std::string("\x16\x03\x01\r\n\r\n"), 400}, RefusalCase{"nothing", "", 400},
+        RefusalCase{"no_blank_line", "GET / HTTP/1.1\r\nHost: x\r\n", 400},
+        RefusalCase{"more_behind_the_blank_line", "GET / HTTP/1.1\r\n\r\nGET", 400}),
+    [](const auto& c) { return std::string(c.param.name); });
+
+struct PathCase {
+  const char* name;
+  std::string path;
+  bool good;
+};
+
+void PrintTo(const PathCase& c, std::ostream* out) { *out << c.name; }
+
+class TelemetryPath : public testing::TestWithParam<PathCase> {};
+
+TEST_P(TelemetryPath, IsChecked) {
+  const Status status = check_telemetry_path(GetParam().path);
+  EXPECT_EQ(status.has_value(), GetParam().good) << GetParam().path;
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, TelemetryPath,
+                         testing::Values(PathCase{"usual", "/metrics", true}, PathCase{"root", "/", true},
+                                         PathCase{"deep", "/a/b.c-d_e~f", true}, PathCase{"empty", "", false},
+                                         PathCase{"relative", "metrics", false},
+                                         PathCase{"reserved", "/-/ready", false},
+                                         PathCase{"query", "/metrics?x", false},
+                                         PathCase{"markup", "/\"><b>", false},
+                                         PathCase{"blank", "/a b", false}, PathCase{"percent", "/%41", false},
+                                         PathCase{"longest", "/" + std::string(127, 'a'), true},
+                                         PathCase{"too_long", "/" + std::string(128, 'a'), false}),
+                         [](const auto& c) { return std::string(c.param.name); });
+
+class RoutesTest : public testing::Test {
+ protected:
+  Answer ask(const std::string& head, bool last = false) {
+    Answer answer;
+    routes_.answer(head, last, answer);
+    return answer;
+  }
+  void publish(std::string text) { ASSERT_TRUE(slot_.publish(text)); }
+  static bool has(const Answer& answer, std::string_view line) {
+    return answer.head.find(std::string(line) + "\r\n") != std::string::npos;
+  }
+  static std::string_view status(const Answer& answer) {
+    return std::string_view(answer.head).substr(0, answer.head.find("\r\n"));
+  }
+  static std::string_view content(const Answer& answer) {
+    return std::string_view(answer.head).substr(answer.head.find("\r\n\r\n") + 4);
+  }
+
+  TextSlot slot_;
+  bool ready_ = false;
+  Routes routes_{RoutesOptions{.telemetry_path = "/metrics",
+                               .text = &slot_,
+                               .ready = [this] { return ready_; },
+                               .keep_alive_s = 40,
+                               .max_requests = 1000}};
+};
+
+TEST_F(RoutesTest, MetricsAreTheLatestText) {
+  publish("up 1\n");
+  Answer answer = ask(request("GET /metrics HTTP/1.1"));
+  EXPECT_EQ(status(answer), "HTTP/1.1 200 OK");
+  EXPECT_TRUE(has(answer, "Content-Type: " + std::string(kContentType))) << answer.head;
+  EXPECT_TRUE(has(answer, "Content-Length: 5")) << answer.head;
+  EXPECT_EQ(content(answer), "");
+  EXPECT_EQ(answer.body.view(), "up 1\n");
+  EXPECT_FALSE(answer.close);
+  publish("up 22\n");
+  answer = ask(request("GET /metrics?name[]=up HTTP/1.1"));
+  EXPECT_TRUE(has(answer, "Content-Length: 6")) << answer.head;
+  EXPECT_EQ(answer.body.view(), "up 22\n");
+}
+
+TEST_F(RoutesTest, HeadOfMetricsHasTheLengthButNoBody) {
+  publish("up 1\n");
+  const Answer answer = ask(request("HEAD /metrics HTTP/1.1"));
+  EXPECT_EQ(status(answer), "HTTP/1.1 200 OK");
+  EXPECT_TRUE(has(answer, "Content-Length: 5")) << answer.head;
+  EXPECT_EQ(content(answer), "");
+  EXPECT_FALSE(answer.body);
+}
+
+TEST_F(RoutesTest, AnEmptyTextIsServed) {
+  publish("");
+  const Answer answer = ask(request("GET /metrics HTTP/1.1"));
+  EXPECT_EQ(status(answer), "HTTP/1.1 200 OK");
+  EXPECT_TRUE(has(answer, "Content-Length: 0")) << answer.head;
+}
+
+TEST_F(RoutesTest, MetricsAreUnavailableBeforeTheFirstText) {
+  const Answer answer = ask(request("GET /metrics HTTP/1.1"));
+  EXPECT_EQ(status(answer), "HTTP/1.1 503 Service Unavailable");
+  EXPECT_EQ(content(answer), "kitty: nothing collected yet\n");
+}
+
+TEST_F(RoutesTest, HealthAndReadiness) {
+  EXPECT_EQ(status(ask(request("GET /-/healthy HTTP/1.1"))), "HTTP/1.1 200 OK");
+  EXPECT_EQ(status(ask(request("GET /-/ready HTTP/1.1"))), "HTTP/1.1 503 Service Unavailable");
+  ready_ = true;
+  EXPECT_EQ(status(ask(request("GET /-/ready HTTP/1.1"))), "HTTP/1.1 200 OK");
+}
+
+TEST_F(RoutesTest, LandingPageLinksToTheMetrics) {
+  const Answer answer = ask(request("GET / HTTP/1.1"));
+  EXPECT_EQ(status(answer), "HTTP/1.1 200 OK");
+  EXPECT_TRUE(has(answer, "Content-Type: text/html; charset=utf-8")) << answer.head;
+  EXPECT_NE(content(answer).find("<a href=\"/metrics\">"), std::string_view::npos);
+}
+
+TEST_F(RoutesTest, RefusalsAreWholeResponsesThatClose) {
+  const Answer method = ask(request("DELETE /metrics HTTP/1.1"));
+  EXPECT_EQ(
+      method.head,
+      "HTTP/1.1 405 Method Not Allowed\r\nAllow: GET, HEAD\r\nConnection: close\r\nContent-Type: text/plain; "
+      "charset=utf-8\r\nContent-Length: 23\r\n\r\n405 Method Not Allowed\n");
+  EXPECT_TRUE(method.close);
+  const Answer body = ask(request("GET /metrics HTTP/1.1", "Content-Length: 1\r\n"));
+  EXPECT_EQ(status(body), "HTTP/1.1 400 Bad Request");
+  EXPECT_TRUE(body.close);
+}
+
+struct StatusCase {
+  const char* name;
+  std::string head;
+  std::string status;
+  bool close;
+};
+
+void PrintTo(const StatusCase& c, std::ostream* out) { *out << c.name; }
+
+class RoutesStatus : public RoutesTest, public testing::WithParamInterface<StatusCase> {};
+
+TEST_P(RoutesStatus, IsAnswered) {
+  const Answer answer = ask(GetParam().head);
+  EXPECT_EQ(status(answer), "HTTP/1.1 " + GetParam().status);
+  EXPECT_EQ(answer.close, GetParam().close);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, RoutesStatus,
+    testing::Values(
+        StatusCase{"unknown_path", request("GET /nothing HTTP/1.1"), "404 Not Found", false},
+        StatusCase{"path_below_metrics", request("GET /metrics/ HTTP/1.1"), "404 Not Found", false},
+        StatusCase{"traversal", request("GET /../../etc/passwd HTTP/1.1"), "404 Not Found", false},
+        StatusCase{"encoded_path", request("GET /%2d/healthy HTTP/1.1"), "200 OK", false},
+        StatusCase{"http10", request("GET /-/healthy HTTP/1.0"), "200 OK", true},
+        StatusCase{"client_closes", request("GET /-/healthy HTTP/1.1", "Connection: close\r\n"), "200 OK",
+                   true},
+        StatusCase{"http2_version", request("GET / HTTP/2.0"), "400 Bad Request", true},
+        StatusCase{"no_version", request("GET /"), "400 Bad Request", true},
+        StatusCase{"long_path", request("GET /" + std::string(7000, 'a') + " HTTP/1.1"), "404 Not Found",
+                   false}),
+    [](const auto& c) { return std::string(c.param.name); });
+
+TEST_F(RoutesTest, TheLastAnswerSaysThatItIs) {
+  const Answer answer = ask(request("GET /-/healthy HTTP/1.1"), true);
+  EXPECT_TRUE(answer.close);
+  EXPECT_TRUE(has(answer, "Connection: close")) << answer.head;
+}
+
+TEST_F(RoutesTest, MetricsMayLiveAtTheRoot) {
+  publish("up 1\n");
+  Routes routes(RoutesOptions{.telemetry_path = "/", .text = &slot_});
+  Answer answer;
+  routes.answer(request("GET / HTTP/1.1"), false, answer);
+  EXPECT_EQ(answer.body.view(), "up 1\n");
+}
+
+}  // namespace
+}  // namespace kitty::http

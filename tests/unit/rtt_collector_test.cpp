@@ -1,0 +1,219 @@
+// The RTT collector on real BPF maps. No program is attached: the tests write flow entries as the kernel side
+// would.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "collector/embedded_object.h"
+#include "collector/rtt.h"
+#include "kernel_tests.h"
+#include "loader/sys.h"
+
+namespace kitty::collector {
+namespace {
+
+constexpr uint32_t kAll = KITTY_HAVE_SEGS_OUT | KITTY_HAVE_BYTES_SENT | KITTY_HAVE_TOTAL_RETRANS;
+constexpr uint64_t kSecond = 1'000'000'000;
+constexpr size_t kBucket1Ms = 6;  // <= 1000 us
+
+class RttCollectorTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    KITTY_NEEDS_KERNEL();
+    const auto object = loader::Object::parse(embedded_object());
+    ASSERT_TRUE(object) << object.error().message();
+    auto maps = FlowMaps::create(*object);
+    ASSERT_TRUE(maps) << maps.error().message();
+    maps_ = std::make_unique<FlowMaps>(std::move(*maps));
+    rtt_ = std::make_unique<RttCollector>(*maps_, kAll);
+    owned_ = map_fd("owned");
+    pending_ = map_fd("pending");
+  }
+
+  int map_fd(std::string_view name) const {
+    for (const loader::Map& map : maps_->maps()) {
+      if (map.name() == name) return map.fd();
+    }
+    ADD_FAILURE() << "no map " << name;
+    return -1;
+  }
+
+  static kitty_flow flow(uint64_t samples, uint64_t sum_us, uint32_t segs, uint32_t retrans = 0,
+                         uint64_t bytes = 0) {
+    kitty_flow flow{};
+    flow.hash = 7;
+    flow.buckets[kBucket1Ms] = samples;
+    flow.rtt_sum_us = sum_us;
+    flow.counters.segs_out = segs;
+    flow.counters.total_retrans = retrans;
+    flow.counters.bytes_sent = bytes;
+    flow.counters.have = segs || retrans ? kAll : 0;
+    return flow;
+  }
+  static void put(int map, uint64_t inode, const kitty_flow& flow) {
+    ASSERT_EQ(loader::sys::update_element(map, &inode, &flow, BPF_ANY), 0);
+  }
+  static bool has(int map, uint64_t inode) {
+    kitty_flow flow;
+    return loader::sys::lookup_element(map, &inode, &flow) == 0;
+  }
+
+  struct Holder {
+    pid_t pid;
+    std::vector<OwnedSocket> sockets;
+  };
+  const Metrics& tick(std::vector<Holder> holders, uint64_t now_ns) {
+    auto state = std::make_shared<ProcessState>();
+    for (const Holder& holder : holders) {
+      WatchedProcess process;
+      process.id = {holder.pid, 100};
+      process.netns = 4026531840;
+      process.sockets = holder.sockets;
+      state->processes.push_back(process);
+    }
+    metrics_.state = state;
+    return again(now_ns);
+  }
+  const Metrics& again(uint64_t now_ns) {
+    metrics_.processes.assign(metrics_.state->processes.size(), {});
+    rtt_->tick(now_ns, metrics_);
+    return metrics_;
+  }
+  static OwnedSocket fresh(uint64_t inode) { return {.inode = inode}; }
+  static OwnedSocket old(uint64_t inode) { return {.inode = inode, .older_than_agent = true}; }
+
+  std::unique_ptr<FlowMaps> maps_;
+  std::unique_ptr<RttCollector> rtt_;
+  int owned_ = -1, pending_ = -1;
+  Metrics metrics_;
+};
+
+TEST_F(RttCollectorTest, MeanIsOfTheLatestTickWithSamplesAndGoesStale) {
+  tick({{1, {fresh(10)}}}, kSecond);
+  EXPECT_FALSE(metrics_.processes[0].rtt_us);
+  put(owned_, 10, flow(4, 2000, 5));
+  again(2 * kSecond);
+  EXPECT_EQ(metrics_.processes[0].rtt_us, 500);
+  put(owned_, 10, flow(6, 2000 + 1800, 7));
+  again(3 * kSecond);
+  EXPECT_EQ(metrics_.processes[0].rtt_us, 900);
+  again(13 * kSecond);
+  EXPECT_EQ(metrics_.processes[0].rtt_us, 900) << "10 s old still counts";
+  again(13 * kSecond + 1);
+  EXPECT_FALSE(metrics_.processes[0].rtt_us);
+  EXPECT_EQ(metrics_.processes[0].own->rtt.buckets[kBucket1Ms], 6U);
+  EXPECT_EQ(metrics_.processes[0].own->rtt.sum_us, 3800U);
+  EXPECT_EQ(metrics_.agent.rtt_samples, 6U);
+}
+
+TEST_F(RttCollectorTest, SocketsOlderThanTheAgentStartAtZeroLaterOnesAtBirth) {
+  tick({{1, {old(10)}}, {2, {fresh(20)}}}, kSecond);
+  put(owned_, 10, flow(1, 100, 5000, 300, 1 << 20));
+  put(owned_, 20, flow(1, 100, 5000, 300, 1 << 20));
+  again(2 * kSecond);
+  EXPECT_EQ(metrics_.processes[0].own->segments_sent, 0U);
+  EXPECT_EQ(metrics_.processes[0].own->retransmits, 0U);
+  EXPECT_EQ(metrics_.processes[0].own->bytes_sent, 0U);
+  EXPECT_EQ(metrics_.processes[1].own->segments_sent, 5000U);
+  EXPECT_EQ(metrics_.processes[1].own->retransmits, 300U);
+  put(owned_, 10, flow(2, 200, 5010, 301, (1 << 20) + 7));
+  again(3 * kSecond);
+  EXPECT_EQ(metrics_.processes[0].own->segments_sent, 10U);
+  EXPECT_EQ(metrics_.processes[0].own->retransmits, 1U);
+  EXPECT_EQ(metrics_.processes[0].own->bytes_sent, 7U);
+}
+
+TEST_F(RttCollectorTest, CountersOf32BitsWrap) {
+  tick({{1, {old(10)}}}, kSecond);
+  put(owned_, 10, flow(1, 1, UINT32_MAX - 1));
+  again(2 * kSecond);
+  put(owned_, 10, flow(2, 2, 8));
+  again(3 * kSecond);
+  EXPECT_EQ(metrics_.processes[0].own->segments_sent, 10U);
+}
+
+TEST_F(RttCollectorTest, PendingSamplesAreHandedOverOneTickLater) {
+  put(pending_, 10, flow(3, 900, 4));
+  tick({{1, {fresh(10)}}}, kSecond);
+  EXPECT_TRUE(has(pending_, 10)) << "a program may still be writing to it";
+  EXPECT_EQ(metrics_.processes[0].own->rtt.buckets[kBucket1Ms], 0U);
+  put(owned_, 10, flow(1, 100, 6));
+  again(2 * kSecond);
+  EXPECT_FALSE(has(pending_, 10));
+  EXPECT_EQ(metrics_.processes[0].own->rtt.buckets[kBucket1Ms], 4U);
+  EXPECT_EQ(metrics_.processes[0].own->rtt.sum_us, 1000U);
+  EXPECT_EQ(metrics_.processes[0].own->segments_sent, 6U)
+      << "the kernel's counters are totals: not added twice";
+  again(3 * kSecond);
+  EXPECT_EQ(metrics_.processes[0].own->rtt.buckets[kBucket1Ms], 4U);
+}
+
+TEST_F(RttCollectorTest, PendingSamplesOfAnotherConnectionAreNotTaken) {
+  kitty_flow other = flow(3, 900, 4);
+  other.hash = 8;
+  put(pending_, 10, other);
+  tick({{1, {fresh(10)}}}, kSecond);
+  put(owned_, 10, flow(1, 100, 6));
+  again(2 * kSecond);
+  EXPECT_EQ(metrics_.processes[0].own->rtt.buckets[kBucket1Ms], 1U);
+}
+
+TEST_F(RttCollectorTest, NothingIsLostOrFallsWhenASocketCloses) {
+  tick({{1, {fresh(10)}}}, kSecond);
+  put(owned_, 10, flow(2, 200, 6));
+  again(2 * kSecond);
+  put(owned_, 10, flow(5, 500, 9));  // after the last tick that saw the socket open
+  tick({{1, {}}}, 3 * kSecond);
+  EXPECT_FALSE(has(owned_, 10));
+  EXPECT_EQ(metrics_.processes[0].own->rtt.buckets[kBucket1Ms], 5U);
+  EXPECT_EQ(metrics_.processes[0].own->segments_sent, 9U);
+}
+
+TEST_F(RttCollectorTest, AnotherConnectionOnTheInodeAddsFromItsBirth) {
+  tick({{1, {old(10)}}}, kSecond);
+  put(owned_, 10, flow(5, 500, 100));
+  again(2 * kSecond);
+  kitty_flow next = flow(2, 50, 3);
+  next.resets = 1;
+  put(owned_, 10, next);
+  again(3 * kSecond);
+  EXPECT_EQ(metrics_.processes[0].own->rtt.buckets[kBucket1Ms], 7U);
+  EXPECT_EQ(metrics_.processes[0].own->segments_sent, 3U);
+}
+
+TEST_F(RttCollectorTest, ANewOwnerStartsWhereTheOldOneStopped) {
+  tick({{1, {fresh(10)}}, {2, {}}}, kSecond);
+  put(owned_, 10, flow(2, 200, 6));
+  again(2 * kSecond);
+  tick({{1, {}}, {2, {fresh(10)}}}, 3 * kSecond);
+  put(owned_, 10, flow(5, 500, 10));
+  again(4 * kSecond);
+  EXPECT_EQ(metrics_.processes[0].own->rtt.buckets[kBucket1Ms], 2U);
+  EXPECT_EQ(metrics_.processes[0].own->segments_sent, 6U);
+  EXPECT_EQ(metrics_.processes[1].own->rtt.buckets[kBucket1Ms], 3U);
+  EXPECT_EQ(metrics_.processes[1].own->segments_sent, 4U);
+}
+
+TEST_F(RttCollectorTest, AFullTableIsCountedAndTheRestStillMeasured) {
+  Holder holder{1, {}};
+  for (uint64_t inode = 1; inode <= KITTY_MAX_OWNED_FLOWS + 1; ++inode)
+    holder.sockets.push_back(fresh(inode));
+  tick({holder}, kSecond);
+  EXPECT_EQ(metrics_.agent.flow_table_full, 1U);
+  put(owned_, 1, flow(1, 100, 2));
+  again(2 * kSecond);
+  EXPECT_EQ(metrics_.processes[0].rtt_us, 100);
+}
+
+TEST_F(RttCollectorTest, NamespacesAreWatchedWhileTheyHoldAWatchedProcess) {
+  const int netns = map_fd("watched_netns");
+  const uint32_t key = 4026531840;
+  uint32_t value = 0;
+  tick({{1, {}}}, kSecond);
+  EXPECT_EQ(loader::sys::lookup_element(netns, &key, &value), 0);
+  tick({}, 2 * kSecond);
+  EXPECT_EQ(loader::sys::lookup_element(netns, &key, &value), ENOENT);
+}
+
+}  // namespace
+}  // namespace kitty::collector

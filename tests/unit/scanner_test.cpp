@@ -1,0 +1,173 @@
+// The scanner against real processes and sockets of this machine.
+#include "collector/scanner.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "collector/process_watch.h"
+#include "procfs/file.h"
+#include "tcp_pair.h"
+#include "watched_child.h"
+
+namespace kitty::collector {
+namespace {
+
+using testing::inode_of;
+using testing::sleeper;
+using testing::TcpPair;
+using testing::WatchedChild;
+
+class ScannerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto root = procfs::open_root("/proc");
+    ASSERT_TRUE(root) << root.error().message();
+    root_ = std::move(*root);
+    scanner_ = std::make_unique<Scanner>(root_.get());
+  }
+  const WatchedProcess* scan(pid_t pid, Scanner::Depth depth = Scanner::Depth::all) {
+    scanner_->discover(depth);
+    scanner_->pass_sockets();
+    state_ = scanner_->snapshot();
+    const auto found =
+        std::ranges::find(state_->processes, pid, [](const WatchedProcess& p) { return p.id.pid; });
+    return found == state_->processes.end() ? nullptr : &*found;
+  }
+  static const OwnedSocket* socket_of(const WatchedProcess& process, uint64_t inode) {
+    const auto found = std::ranges::find(process.sockets, inode, &OwnedSocket::inode);
+    return found == process.sockets.end() ? nullptr : &*found;
+  }
+
+  Fd root_;
+  std::unique_ptr<Scanner> scanner_;
+  std::shared_ptr<const ProcessState> state_;
+};
+
+TEST_F(ScannerTest, FindsOnlyTheWatchedAndForgetsTheDead) {
+  WatchedChild watched = sleeper({"KITTY_WATCH=1", "RANK=3", "JOB_NAME=job a", "WORLD_SIZE=4"});
+  const WatchedChild other = sleeper({"KITTY_WATCH=0", "RANK=4"});
+  const pid_t pid = watched.pid();
+  const WatchedProcess* process = scan(pid);
+  ASSERT_NE(process, nullptr);
+  EXPECT_EQ(process->labels, (RankLabels{"3", "job a", "", "4"}));
+  EXPECT_EQ(process->comm, "sleep");
+  EXPECT_NE(process->netns, 0U);
+  EXPECT_FALSE(process->is_launcher());
+  EXPECT_EQ(scan(other.pid()), nullptr);
+  watched.stop();
+  EXPECT_EQ(scan(pid), nullptr);
+}
+
+TEST_F(ScannerTest, ALauncherHasNoRank) {
+  const WatchedChild launcher = sleeper({"KITTY_WATCH=1", "JOB_NAME=j"});
+  const WatchedProcess* process = scan(launcher.pid());
+  ASSERT_NE(process, nullptr);
+  EXPECT_TRUE(process->is_launcher());
+}
+
+TEST_F(ScannerTest, AnExecIsNoticedThoughThePidStays) {
+  const WatchedChild child({"sh", "-c", "sleep 1; RANK=8 KITTY_WATCH=1 exec sleep 60"},
+                           {"PATH=/usr/bin:/bin"});
+  EXPECT_EQ(scan(child.pid()), nullptr);
+  const WatchedProcess* process = nullptr;
+  for (int i = 0; !process && i < 100; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    process = scan(child.pid(), Scanner::Depth::new_and_young);
+  }
+  ASSERT_NE(process, nullptr);
+  EXPECT_EQ(process->labels.rank, "8");
+}
+
+TEST_F(ScannerTest, SocketsAreFoundByInodeWithWhatTheyHaveQueued) {
+  const TcpPair quiet, full;
+  full.fill();
+  const WatchedChild child =
+      sleeper({"KITTY_WATCH=1"}, {quiet.client.get(), full.client.get(), full.listener.get()});
+  const WatchedProcess* process = scan(child.pid());
+  ASSERT_NE(process, nullptr);
+  EXPECT_TRUE(process->tx_queue_known);
+  const OwnedSocket* owned = socket_of(*process, inode_of(full.client));
+  ASSERT_NE(owned, nullptr);
+  EXPECT_GT(owned->tx_queue_bytes, 0U);
+  owned = socket_of(*process, inode_of(quiet.client));
+  ASSERT_NE(owned, nullptr);
+  EXPECT_EQ(owned->tx_queue_bytes, 0U);
+  owned = socket_of(*process, inode_of(full.listener));
+  ASSERT_NE(owned, nullptr);
+  EXPECT_EQ(owned->tx_queue_bytes, 0U) << "a listener's queue is connections, not bytes";
+  EXPECT_EQ(socket_of(*process, inode_of(full.server)), nullptr) << "held by this test only";
+}
+
+TEST_F(ScannerTest, ASharedSocketBelongsToTheFirstStartedThenToTheNext) {
+  const TcpPair pair;
+  const uint64_t inode = inode_of(pair.client);
+  WatchedChild first = sleeper({"KITTY_WATCH=1"}, {pair.client.get()});
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // start times count in hundredths of a second
+  const WatchedChild second = sleeper({"KITTY_WATCH=1"}, {pair.client.get()});
+  const WatchedProcess* process = scan(first.pid());
+  ASSERT_NE(process, nullptr);
+  EXPECT_NE(socket_of(*process, inode), nullptr);
+  process = scan(second.pid());
+  ASSERT_NE(process, nullptr);
+  EXPECT_EQ(socket_of(*process, inode), nullptr);
+  first.stop();
+  process = scan(second.pid());
+  ASSERT_NE(process, nullptr);
+  EXPECT_NE(socket_of(*process, inode), nullptr);
+}
+
+TEST_F(ScannerTest, SocketsOpenBeforeTheAgentAreOlderThanIt) {
+  const TcpPair before;
+  const WatchedChild early = sleeper({"KITTY_WATCH=1"}, {before.client.get()});
+  // Start times are cut to hundredths of a second, the agent's to whole ones.
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  scanner_ = std::make_unique<Scanner>(root_.get());
+  const WatchedProcess* process = scan(early.pid());
+  ASSERT_NE(process, nullptr);
+  const OwnedSocket* owned = socket_of(*process, inode_of(before.client));
+  ASSERT_NE(owned, nullptr);
+  EXPECT_TRUE(owned->older_than_agent);
+
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  const TcpPair later;
+  const WatchedChild late = sleeper({"KITTY_WATCH=1"}, {later.client.get()});
+  process = scan(late.pid());
+  ASSERT_NE(process, nullptr);
+  owned = socket_of(*process, inode_of(later.client));
+  ASSERT_NE(owned, nullptr);
+  EXPECT_FALSE(owned->older_than_agent);
+}
+
+TEST(SocketPassInterval, OnePercentOfACoreBetweenOneAndFiveSeconds) {
+  using std::chrono::milliseconds;
+  using std::chrono::seconds;
+  EXPECT_EQ(socket_pass_interval(milliseconds(1)), seconds(1));
+  EXPECT_EQ(socket_pass_interval(milliseconds(23)), milliseconds(2300));
+  EXPECT_EQ(socket_pass_interval(milliseconds(500)), seconds(5));
+}
+
+TEST_F(ScannerTest, ProcessWatchPublishesNewAndDropsDeadProcessesWithinARefresh) {
+  const ProcessWatch watch(root_.get(), [] { return uint64_t{0}; });
+  const auto listed = [&watch](pid_t pid) {
+    const auto state = watch.state();
+    return std::ranges::any_of(state->processes, [pid](const WatchedProcess& p) { return p.id.pid == pid; });
+  };
+  const auto within_a_refresh = [&](pid_t pid, bool wanted) {
+    const auto deadline = std::chrono::steady_clock::now() + kDiscoveryInterval + std::chrono::seconds(5);
+    while (listed(pid) != wanted && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    return listed(pid) == wanted;
+  };
+  WatchedChild child = sleeper({"KITTY_WATCH=1"});
+  const pid_t pid = child.pid();
+  EXPECT_TRUE(within_a_refresh(pid, true));
+  child.stop();
+  EXPECT_TRUE(within_a_refresh(pid, false));
+}
+
+}  // namespace
+}  // namespace kitty::collector

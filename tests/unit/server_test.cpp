@@ -1,0 +1,452 @@
+#include "http/server.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/fd.h"
+#include "http/exposition.h"
+
+namespace kitty::http {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds kPatience{20000};  // what no test should ever need
+
+struct Response {
+  std::string head;
+  std::string body;
+  [[nodiscard]] std::string status() const { return head.substr(0, head.find("\r\n")); }
+};
+
+// A client over a blocking socket. Reads give up after kPatience.
+class Client {
+ public:
+  explicit Client(uint16_t port, int receive_buffer_bytes = 0)
+      : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    if (receive_buffer_bytes != 0) {
+      setsockopt(socket_.get(), SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes, sizeof receive_buffer_bytes);
+    }
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    connected_ = connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  }
+
+  [[nodiscard]] bool connected() const { return connected_; }
+
+  bool send(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t n = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (n <= 0) return false;
+      bytes.remove_prefix(static_cast<size_t>(n));
+    }
+    return true;
+  }
+
+  void half_close() { shutdown(socket_.get(), SHUT_WR); }
+
+  // One response by its Content-Length; whatever there is where the connection ends before.
+  Response response(bool with_body = true) {
+    Response out;
+    size_t end;
+    while ((end = in_.find("\r\n\r\n")) == std::string::npos) {
+      if (!fill()) {
+        out.head = std::exchange(in_, {});
+        return out;
+      }
+    }
+    out.head = in_.substr(0, end + 4);
+    in_.erase(0, end + 4);
+    if (!with_body) return out;
+    const size_t length = content_length(out.head);
+    while (in_.size() < length && fill()) {
+    }
+    out.body = in_.substr(0, length);
+    in_.erase(0, out.body.size());
+    return out;
+  }
+
+  Response get(std::string_view path) {
+    send("GET " + std::string(path) + " HTTP/1.1\r\nHost: x\r\n\r\n");
+    return response();
+  }
+
+  // True once the other side has closed, in order or by a reset.
+  bool is_closed(milliseconds patience = kPatience) {
+    const auto give_up = steady_clock::now() + patience;
+    char buffer[4096];
+    for (;;) {
+      const auto left = std::chrono::ceil<milliseconds>(give_up - steady_clock::now());
+      if (left.count() <= 0) return false;
+      pollfd poll_fd{socket_.get(), POLLIN, 0};
+      if (poll(&poll_fd, 1, static_cast<int>(left.count())) <= 0) return false;
+      const ssize_t n = recv(socket_.get(), buffer, sizeof buffer, 0);
+      if (n <= 0) return true;
+    }
+  }
+
+ private:
+  static size_t content_length(std::string_view head) {
+    constexpr std::string_view kName = "Content-Length: ";
+    const size_t at = head.find(kName);
+    size_t length = 0;
+    if (at == std::string_view::npos) return 0;
+    const char* digits = head.data() + at + kName.size();
+    std::from_chars(digits, head.data() + head.size(), length);
+    return length;
+  }
+
+  bool fill() {
+    pollfd poll_fd{socket_.get(), POLLIN, 0};
+    if (poll(&poll_fd, 1, static_cast<int>(kPatience.count())) != 1) return false;
+    char buffer[65536];
+    const ssize_t n = recv(socket_.get(), buffer, sizeof buffer, 0);
+    if (n <= 0) return false;
+    in_.append(buffer, static_cast<size_t>(n));
+    return true;
+  }
+
+  Fd socket_;
+  bool connected_ = false;
+  std::string in_;
+};
+
+class ServerTest : public testing::Test {
+ protected:
+  void start(Deadlines deadlines = {}) {
+    auto server = Server::start(ServerOptions{.listen_address = "127.0.0.1:0",
+                                              .telemetry_path = "/metrics",
+                                              .text = &slot_,
+                                              .ready = [this] { return ready_.load(); },
+                                              .deadlines = deadlines});
+    ASSERT_TRUE(server) << server.error().message();
+    server_ = std::move(*server);
+  }
+  void publish(std::string text) { ASSERT_TRUE(slot_.publish(text)); }
+  uint16_t port() const { return server_->port(); }
+
+  TextSlot slot_;
+  std::atomic<bool> ready_ = false;
+  std::unique_ptr<Server> server_;
+};
+
+TEST_F(ServerTest, ServesTheTextOverOneConnection) {
+  start();
+  Client client(port());
+  EXPECT_EQ(client.get("/metrics").status(), "HTTP/1.1 503 Service Unavailable");
+  publish("up 1\n");
+  Response response = client.get("/metrics");
+  EXPECT_EQ(response.status(), "HTTP/1.1 200 OK");
+  EXPECT_EQ(response.body, "up 1\n");
+  publish("up 2\n");
+  EXPECT_EQ(client.get("/metrics").body, "up 2\n");
+  ASSERT_TRUE(client.send("HEAD /metrics HTTP/1.1\r\n\r\n"));
+  response = client.response(false);
+  EXPECT_NE(response.head.find("Content-Length: 5\r\n"), std::string::npos) << response.head;
+  EXPECT_EQ(client.get("/-/ready").status(), "HTTP/1.1 503 Service Unavailable");
+  ready_ = true;
+  EXPECT_EQ(client.get("/-/ready").status(), "HTTP/1.1 200 OK");
+  EXPECT_EQ(client.get("/no").status(), "HTTP/1.1 404 Not Found");
+  EXPECT_EQ(server_->counters().connections, 1U);
+  EXPECT_EQ(server_->counters().requests, 7U);
+}
+
+TEST_F(ServerTest, AnswersAPipelineInOrder) {
+  start();
+  publish("up 1\n");
+  Client client(port());
+  std::string all;
+  for (int i = 0; i < 100; ++i) {
+    all += i % 2 == 0 ? "GET /metrics HTTP/1.1\r\n\r\n" : "\r\nGET /-/healthy HTTP/1.1\r\n\r\n";
+  }
+  ASSERT_TRUE(client.send(all + "GET /met"));
+  for (int i = 0; i < 100; ++i)
+    EXPECT_EQ(client.response().body, i % 2 == 0 ? "up 1\n" : "kitty is healthy\n");
+  ASSERT_TRUE(client.send("rics HTTP/1.1\r\n\r\n"));
+  EXPECT_EQ(client.response().body, "up 1\n");
+}
+
+TEST_F(ServerTest, ARequestMayComeInPieces) {
+  start();
+  publish("up 1\n");
+  Client client(port());
+  for (std::string_view piece : {"G", "ET /metr", "ics HTTP/1.1\r", "\nHost: x\r\n", "\r", "\n"}) {
+    ASSERT_TRUE(client.send(piece));
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  EXPECT_EQ(client.response().body, "up 1\n");
+}
+
+TEST_F(ServerTest, AClientMayHalfCloseAfterItsRequest) {
+  start();
+  publish("up 1\n");
+  Client client(port());
+  ASSERT_TRUE(client.send("GET /metrics HTTP/1.1\r\n\r\n"));
+  client.half_close();
+  EXPECT_EQ(client.response().body, "up 1\n");
+  EXPECT_TRUE(client.is_closed());
+}
+
+TEST_F(ServerTest, ServesTheLongestTextToASlowReader) {
+  start();
+  std::string text;
+  while (text.size() < kMaxTextBytes) text += "up{n=\"" + std::to_string(text.size()) + "\"} 1\n";
+  publish(text);
+  Client client(port(), 4096);
+  EXPECT_EQ(client.get("/metrics").body, text);
+}
+
+TEST_F(ServerTest, ARefusalArrivesWholeHoweverMuchTheClientSends) {
+  start();
+  Client client(port());
+  ASSERT_TRUE(client.send("POST /metrics HTTP/1.1\r\nContent-Length: 100000\r\n\r\n"));
+  client.send(std::string(100000, 'x'));
+  const Response response = client.response();
+  EXPECT_EQ(response.status(), "HTTP/1.1 405 Method Not Allowed");
+  EXPECT_EQ(response.body, "405 Method Not Allowed\n");
+  client.half_close();
+  EXPECT_TRUE(client.is_closed());
+}
+
+TEST_F(ServerTest, AHeadBeyondTheLimitIsRefused) {
+  start();
+  Client client(port());
+  client.send("GET / HTTP/1.1\r\nX: " + std::string(kMaxHeadBytes, 'x'));
+  EXPECT_EQ(client.response().status(), "HTTP/1.1 431 Request Header Fields Too Large");
+}
+
+TEST_F(ServerTest, ATakenPortIsAnError) {
+  start();
+  const std::string address = "127.0.0.1:" + std::to_string(port());
+  const auto second = Server::start(ServerOptions{.listen_address = address, .text = &slot_});
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().operation, "listen on");
+  EXPECT_EQ(second.error().object, address);
+  EXPECT_EQ(second.error().err, EADDRINUSE);
+}
+
+TEST_F(ServerTest, ABadOptionIsAnError) {
+  EXPECT_FALSE(Server::start(ServerOptions{.listen_address = "localhost:0", .text = &slot_}));
+  EXPECT_FALSE(
+      Server::start(ServerOptions{.listen_address = "127.0.0.1:0", .telemetry_path = "x", .text = &slot_}));
+}
+
+TEST_F(ServerTest, StopsAtOnceWhateverTheClientsDo) {
+  start();
+  publish(std::string(kMaxTextBytes, 'x'));
+  Client idle(port());
+  ASSERT_EQ(idle.get("/-/healthy").status(), "HTTP/1.1 200 OK");
+  Client half(port());
+  ASSERT_TRUE(half.send("GET /metrics HTT"));
+  Client silent(port());
+  Client not_reading(port(), 4096);
+  ASSERT_TRUE(not_reading.send("GET /metrics HTTP/1.1\r\n\r\n"));
+  while (server_->counters().connections < 4 || server_->counters().requests < 2) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  const auto before = steady_clock::now();
+  server_->stop();
+  EXPECT_LT(steady_clock::now() - before, seconds(2));
+  EXPECT_TRUE(idle.is_closed());
+  EXPECT_TRUE(half.is_closed());
+  EXPECT_TRUE(silent.is_closed());
+  EXPECT_FALSE(Client(port()).connected());
+  server_->stop();  // again: nothing
+  // Nobody holds a text any more: the latest one comes back.
+  std::string text = "new";
+  ASSERT_TRUE(slot_.publish(text));
+  EXPECT_EQ(text.size(), kMaxTextBytes);
+}
+
+TEST_F(ServerTest, AClientThatDripsIsCutOffAndHoldsUpNobody) {
+  start(Deadlines{.head = milliseconds(1500)});
+  publish("up 1\n");
+  std::vector<Client> drippers;
+  for (int i = 0; i < 16; ++i) drippers.emplace_back(port());
+  Client client(port());
+  const auto before = steady_clock::now();
+  bool cut_off = false;
+  for (size_t i = 0; !cut_off && steady_clock::now() - before < kPatience; ++i) {
+    for (Client& dripper : drippers) cut_off |= !dripper.send(std::string(1, "GET /metrics"[i % 12]));
+    EXPECT_EQ(client.get("/metrics").body, "up 1\n");
+    std::this_thread::sleep_for(milliseconds(100));
+  }
+  EXPECT_TRUE(cut_off);
+  for (Client& dripper : drippers) {
+    EXPECT_EQ(dripper.response().status(), "HTTP/1.1 408 Request Timeout");
+  }
+  EXPECT_EQ(server_->counters().connections_timed_out, 16U);
+}
+
+TEST_F(ServerTest, AClientThatDoesNotReadIsCutOffAndLetsGoOfItsText) {
+  start(Deadlines{.response = milliseconds(1000)});
+  std::string text(kMaxTextBytes, 'x');
+  ASSERT_TRUE(slot_.publish(text));
+  Client stalled(port(), 4096);
+  ASSERT_TRUE(stalled.send("GET /metrics HTTP/1.1\r\n\r\n"));
+  const auto before = steady_clock::now();
+  while (server_->counters().requests == 0) std::this_thread::sleep_for(milliseconds(1));
+  text = "held";
+  ASSERT_TRUE(slot_.publish(text));
+  EXPECT_EQ(text, "");  // the long one is held by the stalled client
+  Client client(port());
+  while (server_->counters().connections_timed_out == 0 && steady_clock::now() - before < kPatience) {
+    EXPECT_EQ(client.get("/metrics").body, "held");
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+  EXPECT_EQ(server_->counters().connections_timed_out, 1U);
+  EXPECT_TRUE(stalled.is_closed());
+}
+
+TEST_F(ServerTest, IdleConnectionsAreClosed) {
+  start(Deadlines{.head = milliseconds(200), .idle = milliseconds(300)});
+  Client silent(port());
+  Client idle(port());
+  ASSERT_EQ(idle.get("/-/healthy").status(), "HTTP/1.1 200 OK");
+  EXPECT_TRUE(silent.is_closed());
+  EXPECT_TRUE(idle.is_closed());
+}
+
+TEST_F(ServerTest, ANewcomerIsServedHoweverManyConnectionsAreOpen) {
+  start();
+  publish("up 1\n");
+  std::vector<Client> idle;
+  for (size_t i = 0; i < kMaxConnections + 20; ++i) {
+    idle.emplace_back(port());
+    ASSERT_TRUE(idle.back().send(i % 2 == 0 ? "" : "GET /"));
+  }
+  Client client(port());
+  EXPECT_EQ(client.get("/metrics").body, "up 1\n");
+  EXPECT_EQ(server_->counters().connections_evicted, 21U);
+  EXPECT_TRUE(idle.front().is_closed());
+  EXPECT_FALSE(idle.back().is_closed(milliseconds(0)));
+}
+
+TEST_F(ServerTest, ANewcomerIsServedHoweverManyConnectionsDoNotRead) {
+  start();
+  publish(std::string(kMaxTextBytes, 'x'));
+  std::vector<Client> stalled;
+  for (size_t i = 0; i < kMaxConnections; ++i) {
+    stalled.emplace_back(port(), 4096);
+    ASSERT_TRUE(stalled.back().send("GET /metrics HTTP/1.1\r\n\r\n"));
+  }
+  while (server_->counters().requests < kMaxConnections) std::this_thread::sleep_for(milliseconds(1));
+  Client client(port());
+  EXPECT_EQ(client.get("/-/healthy").status(), "HTTP/1.1 200 OK");
+  EXPECT_EQ(server_->counters().connections_evicted, 1U);
+}
+
+TEST_F(ServerTest, AConnectionIsClosedAfterItsLastRequest) {
+  start();
+  Client client(port());
+  for (size_t i = 1; i < kMaxRequestsPerConnection; ++i) {
+    ASSERT_EQ(client.get("/-/healthy").body, "kitty is healthy\n") << i;
+  }
+  const Response last = client.get("/-/healthy");
+  EXPECT_NE(last.head.find("Connection: close\r\n"), std::string::npos) << last.head;
+  EXPECT_TRUE(client.is_closed());
+}
+
+// select() cannot tell descriptors from 1024 on; a server that uses it goes silent there.
+TEST_F(ServerTest, ServesWithDescriptorsBeyondFdSetSize) {
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  constexpr rlim_t kNeeded = 1200;
+  if (limit.rlim_max < kNeeded) GTEST_SKIP() << "RLIMIT_NOFILE is " << limit.rlim_max;
+  const rlimit raised{std::max(limit.rlim_cur, kNeeded), limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &raised), 0);
+  std::vector<Fd> taken;
+  for (int i = 0; i < 1100; ++i) taken.emplace_back(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  start();
+  publish("up 1\n");
+  EXPECT_EQ(Client(port()).get("/metrics").body, "up 1\n");
+  server_->stop();
+  taken.clear();
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+TEST_F(ServerTest, SurvivesRunningOutOfDescriptors) {
+  start();
+  publish("up 1\n");
+  Client served(port());
+  ASSERT_EQ(served.get("/metrics").body, "up 1\n");
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  Client waiting(port());  // its own descriptor before there are none, then the accept has none
+  while (server_->counters().connections < 2) std::this_thread::sleep_for(milliseconds(1));
+  std::vector<Fd> sockets;
+  for (int i = 0; i < 4; ++i) sockets.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const Fd next(dup(0));
+  ASSERT_TRUE(next);
+  const rlimit none{static_cast<rlim_t>(next.get()), limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port());
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  for (const Fd& socket : sockets) {
+    EXPECT_EQ(connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  }
+  std::this_thread::sleep_for(milliseconds(250));
+  EXPECT_EQ(served.get("/metrics").body, "up 1\n");
+  EXPECT_EQ(server_->counters().connections, 2U);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  const auto before = steady_clock::now();
+  while (server_->counters().connections < 6 && steady_clock::now() - before < kPatience) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_EQ(server_->counters().connections, 6U);
+  EXPECT_EQ(served.get("/metrics").body, "up 1\n");
+}
+
+TEST_F(ServerTest, ManyClientsReadWholeTextsWhileNewOnesArePublished) {
+  start();
+  publish(std::string(1000, 'a'));
+  std::atomic<bool> done = false;
+  std::atomic<uint64_t> scrapes = 0;
+  std::atomic<uint64_t> wrong = 0;
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 6; ++i) {
+    clients.emplace_back([&, i] {
+      while (!done) {
+        Client client(port());
+        for (int n = 0; n < 1 + i * 5; ++n) {
+          const std::string body = client.get("/metrics").body;
+          if (body.size() < 1000 || body.find_first_not_of(body[0]) != std::string::npos) wrong.fetch_add(1);
+          scrapes.fetch_add(1);
+        }
+      }
+    });
+  }
+  std::string text;
+  for (int i = 0; i < 500; ++i) {
+    text.assign(static_cast<size_t>(1000 + 300 * (i % 400)), static_cast<char>('a' + i % 26));
+    EXPECT_TRUE(slot_.publish(text));
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  done = true;
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(wrong.load(), 0U);
+  EXPECT_GT(scrapes.load(), 100U);
+}
+
+}  // namespace
+}  // namespace kitty::http
