@@ -136,7 +136,9 @@ void Scanner::claim_sockets() {
     return std::pair(watched->process.id.start_time_ticks, watched->process.id.pid);
   });
 
+  ++claim_;
   report_.dropped_sockets = 0;
+  unlisted_processes_ = 0;
   for (Watched* watched : eldest_first) {
     const procfs::ProcessId id = watched->process.id;
     const bool older = !watched->walked && id.start_time_ticks < agent_start_ticks_;
@@ -150,15 +152,15 @@ void Scanner::claim_sockets() {
         found = sockets_.try_emplace(inode, Socket{.owner = id, .older_than_agent = older}).first;
       }
       Socket& socket = found->second;
-      if (socket.seen == generation_) return;  // an elder holds it
-      socket.seen = generation_;
+      if (socket.claimed == claim_) return;  // an elder holds it
+      socket.claimed = claim_;
       socket.owner = id;
     };
     const procfs::FdWalk walk = watched->process.handle->walk_socket_fds(read_buffer_, claim);
     watched->walked = true;
-    if (!walk.result.ok() && walk.result.status != procfs::ReadStatus::gone) ++report_.unreadable_processes;
+    if (!walk.result.ok() && walk.result.status != procfs::ReadStatus::gone) ++unlisted_processes_;
   }
-  std::erase_if(sockets_, [this](const auto& entry) { return entry.second.seen != generation_; });
+  std::erase_if(sockets_, [this](const auto& entry) { return entry.second.claimed != claim_; });
 }
 
 void Scanner::discover(Depth depth) {
@@ -171,8 +173,6 @@ void Scanner::discover(Depth depth) {
   if (depth == Depth::all || found) {
     if (listed.ok()) forget_the_dead();
     for (auto& [pid, watched] : watched_) read_identity(watched);
-    report_.unreadable_processes = static_cast<uint64_t>(
-        std::ranges::count_if(known_, [](const auto& entry) { return entry.second.denied; }));
     claim_sockets();
   }
   report_.discovery_ok = listed.ok();
@@ -184,9 +184,14 @@ bool Scanner::read_tables(const Watched& watched) {
   for (const procfs::TcpTable table : {procfs::TcpTable::tcp, procfs::TcpTable::tcp6}) {
     const procfs::TcpTableRead read =
         watched.process.handle->read_tcp_table(table, read_buffer_, [this](const procfs::TcpRow& row) {
+          if (row.inode == 0) return;
+          const uint64_t queued_bytes = procfs::queued_tx_bytes(row);
           const auto found = sockets_.find(row.inode);
-          if (row.inode == 0 || found == sockets_.end()) return;
-          found->second.tx_queue_bytes = procfs::queued_tx_bytes(row);
+          if (found == sockets_.end()) {
+            unowned_rows_.push_back({row.inode, queued_bytes});
+            return;
+          }
+          found->second.tx_queue_bytes = queued_bytes;
           found->second.counted = pass_;
         });
     report_.parse_errors += read.errors;
@@ -195,9 +200,26 @@ bool Scanner::read_tables(const Watched& watched) {
   return complete;
 }
 
+void Scanner::look_for_unknown_rows() {
+  const auto known = [this](const Row& row) { return std::ranges::binary_search(foreign_, row.inode); };
+  if (!std::ranges::all_of(unowned_rows_, known)) claim_sockets();
+  foreign_.clear();
+  for (const Row& row : unowned_rows_) {
+    const auto found = sockets_.find(row.inode);
+    if (found == sockets_.end()) {
+      foreign_.push_back(row.inode);
+      continue;
+    }
+    found->second.tx_queue_bytes = row.tx_queue_bytes;
+    found->second.counted = pass_;
+  }
+  std::ranges::sort(foreign_);
+}
+
 void Scanner::pass_sockets() {
   const uint64_t start_ns = monotonic_ns();
   ++pass_;
+  unowned_rows_.clear();
   std::unordered_map<uint32_t, bool> namespaces;  // read in this pass, and whether that went well
   bool all_read = true;
   for (auto& [pid, watched] : watched_) {
@@ -211,6 +233,7 @@ void Scanner::pass_sockets() {
     }
     if (done->second) watched.tables_read = pass_;
   }
+  look_for_unknown_rows();
   report_.socket_pass_ok = all_read;
   report_.socket_pass_seconds = seconds_since(start_ns);
 }
@@ -218,6 +241,9 @@ void Scanner::pass_sockets() {
 std::shared_ptr<const ProcessState> Scanner::snapshot() const {
   auto state = std::make_shared<ProcessState>();
   state->report = report_;
+  state->report.unreadable_processes =
+      unlisted_processes_ + static_cast<uint64_t>(std::ranges::count_if(
+                                known_, [](const auto& entry) { return entry.second.denied; }));
   state->processes.reserve(watched_.size());
   for (const auto& [pid, watched] : watched_) {
     state->processes.push_back(watched.process);

@@ -29,7 +29,9 @@ class Scanner {
 
   // Processes, their labels and their sockets' inodes.
   void discover(Depth depth);
-  // What the sockets found by discover() have queued: net/tcp and net/tcp6 once per network namespace.
+  // What the sockets have queued: net/tcp and net/tcp6 once per network namespace. A row of a socket never
+  // seen before is a reason to list the watched processes' descriptors at once: a connection made anew must
+  // not hide its queue until the next discovery.
   void pass_sockets();
   [[nodiscard]] std::shared_ptr<const ProcessState> snapshot() const;
 
@@ -50,7 +52,7 @@ class Scanner {
     bool older_than_agent = false;
     uint64_t tx_queue_bytes = 0;
     uint64_t counted = 0;  // the pass_ that last saw its row
-    uint64_t seen = 0;     // the generation_ that last saw a holder
+    uint64_t claimed = 0;  // the claim_ that last saw a holder
   };
 
   bool look_at(pid_t pid, Depth depth);
@@ -59,6 +61,7 @@ class Scanner {
   void forget_the_dead();
   void claim_sockets();
   bool read_tables(const Watched& watched);
+  void look_for_unknown_rows();
   [[nodiscard]] bool is_young(uint64_t start_time_ticks) const;
 
   const int root_;
@@ -67,7 +70,15 @@ class Scanner {
   std::unordered_map<pid_t, Watched> watched_;
   std::unordered_map<uint64_t, Socket> sockets_;  // by inode
   uint64_t generation_ = 0;
+  uint64_t claim_ = 0;
   uint64_t pass_ = 0;
+  struct Row {
+    uint64_t inode = 0;
+    uint64_t tx_queue_bytes = 0;
+  };
+  std::vector<Row> unowned_rows_;    // of the latest pass
+  std::vector<uint64_t> foreign_;    // inodes that the pass before found to be nobody's; ascending
+  uint64_t unlisted_processes_ = 0;  // watched, but their descriptors could not be listed
   ScanReport report_;
   std::vector<procfs::EnvironVariable> variables_;
   procfs::EnvironScan environ_;

@@ -14,12 +14,12 @@ using collector::OwnTotals;
 using collector::ProcessMetrics;
 using collector::WatchedProcess;
 
-constexpr double kMicro = 1e-6;
+constexpr double kUsPerSecond = 1e6;
 
 std::vector<double> rtt_bounds_seconds() {
   constexpr std::array<uint32_t, KITTY_RTT_BOUND_COUNT> kBoundsUs = {KITTY_RTT_BOUNDS_US};
   std::vector<double> seconds;
-  for (const uint32_t us : kBoundsUs) seconds.push_back(us / 1e6);
+  for (const uint32_t us : kBoundsUs) seconds.push_back(us / kUsPerSecond);
   return seconds;
 }
 
@@ -83,7 +83,7 @@ void MetricsText::render_processes(const Metrics& metrics, ExpositionWriter& wri
     uint64_t sum = 0;
     for (size_t b = 0; b < cumulative.size(); ++b) cumulative[b] = sum += process.own->rtt.buckets[b];
     writer.histogram(labels, {}, rtt_bounds_, cumulative,
-                     static_cast<double>(process.own->rtt.sum_us) * kMicro);
+                     static_cast<double>(process.own->rtt.sum_us) / kUsPerSecond);
   });
   const auto own_family = [&](std::string_view name, std::string_view help, uint32_t have, auto member) {
     writer.family(name, help, MetricType::counter);
@@ -177,9 +177,8 @@ void MetricsText::render_agent(const Metrics& metrics, const collector::AgentUsa
   one("process_open_fds", "Open file descriptors of the agent.", MetricType::gauge, usage.open_fds);
   one("process_start_time_seconds", "When the agent started, seconds since the epoch.", MetricType::gauge,
       info_.start_time_seconds);
-  // Last, so that it counts this text's drops too.
-  one("kitty_series_dropped_total", "Series left out of the text because it would exceed its limit.",
-      MetricType::counter, series_dropped_ + writer.series_dropped());
+  one("kitty_series_dropped_total", "Series left out of earlier texts because a text would exceed its limit.",
+      MetricType::counter, series_dropped_);
 }
 
 void MetricsText::render(const Metrics& metrics, const collector::AgentUsage& usage,

@@ -197,15 +197,21 @@ def hint(kitty):
 
 
 def taken_port(kitty):
-    """A second agent on port 9100: one line that names the port and its other usual owner, exit status 1."""
-    with Agent(kitty, port=9100) as agent:
-        hook_of(agent)
-        second = subprocess.run(agent.command, capture_output=True, text=True, timeout=30)
-        line = second.stderr.strip().splitlines()[-1]
-        expect(second.returncode == 1, f"expected exit status 1, seen {second.returncode}: {second.stderr}")
-        expect(":9100'" in line and "Address already in use" in line and "node_exporter" in line, f"seen: {line}")
-        agent.stop(2)
-        return line
+    """The default port is taken: one line that names the port and its other usual owner, exit status 1."""
+    listen = "import socket, sys; s = socket.create_server(('', 9100)); print('ready', flush=True); sys.stdin.read()"
+    with Lab() as lab:
+        inside = ["ip", "netns", "exec", lab.namespace("taken")]
+        holder = subprocess.Popen(
+            [*inside, sys.executable, "-c", listen], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        holder.stdout.readline()
+        second = subprocess.run([*inside, kitty], capture_output=True, text=True, timeout=30)
+        holder.stdin.close()
+        holder.wait()
+    line = second.stderr.strip().splitlines()[-1]
+    expect(second.returncode == 1, f"expected exit status 1, seen {second.returncode}: {second.stderr}")
+    expect("':9100'" in line and "Address already in use" in line and "node_exporter" in line, f"seen: {line}")
+    return line
 
 
 def usage(kitty):

@@ -32,6 +32,9 @@ class ScannerTest : public ::testing::Test {
     scanner_->discover(depth);
     scanner_->pass_sockets();
     state_ = scanner_->snapshot();
+    return find(pid);
+  }
+  const WatchedProcess* find(pid_t pid) const {
     const auto found =
         std::ranges::find(state_->processes, pid, [](const WatchedProcess& p) { return p.id.pid; });
     return found == state_->processes.end() ? nullptr : &*found;
@@ -99,6 +102,24 @@ TEST_F(ScannerTest, SocketsAreFoundByInodeWithWhatTheyHaveQueued) {
   ASSERT_NE(owned, nullptr);
   EXPECT_EQ(owned->tx_queue_bytes, 0U) << "a listener's queue is connections, not bytes";
   EXPECT_EQ(socket_of(*process, inode_of(full.server)), nullptr) << "held by this test only";
+}
+
+TEST_F(ScannerTest, APassFindsASocketThatDiscoveryHasNotSeen) {
+  const TcpPair listening;
+  const WatchedChild child(
+      {"bash", "-c", "sleep 1; exec 3<>/dev/tcp/127.0.0.1/$PORT; sleep 60"},
+      {"KITTY_WATCH=1", "PATH=/usr/bin:/bin", "PORT=" + std::to_string(listening.port())});
+  ASSERT_NE(scan(child.pid()), nullptr);
+  const WatchedProcess* process = nullptr;
+  for (int i = 0; i < 100; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    scanner_->pass_sockets();
+    state_ = scanner_->snapshot();
+    process = find(child.pid());
+    ASSERT_NE(process, nullptr);
+    if (!process->sockets.empty()) break;
+  }
+  EXPECT_EQ(process->sockets.size(), 1U);
 }
 
 TEST_F(ScannerTest, ASharedSocketBelongsToTheFirstStartedThenToTheNext) {

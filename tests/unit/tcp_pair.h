@@ -32,6 +32,14 @@ struct TcpPair {
     server = Fd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
   }
 
+  // Where the listener accepts, host byte order.
+  [[nodiscard]] uint16_t port() const {
+    sockaddr_in address{};
+    socklen_t size = sizeof address;
+    getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size);
+    return ntohs(address.sin_port);
+  }
+
   // Sends until nothing more fits: the receiver's window is full and bytes wait in the sender.
   void fill() const {
     const std::string block(65536, 'k');
