@@ -5,6 +5,7 @@
 
 #include "collector/self_test.h"
 #include "loader/kernel_btf.h"
+#include "loader/sys.h"
 
 namespace kitty::collector {
 
@@ -100,6 +101,7 @@ RttSource open_rtt_source(std::span<const std::byte> object_bytes, const std::st
   const Result<loader::KernelBtf> kernel =
       btf_path.empty() ? loader::KernelBtf::of_running_kernel() : loader::KernelBtf::from_file(btf_path);
   if (!kernel) return refuse_all(wanted, kernel.error());
+  loader::sys::raise_memlock();  // before 5.11 maps count against it, and its default holds none of ours
   Result<FlowMaps> maps = FlowMaps::create(*object);
   if (!maps) return refuse_all(wanted, maps.error());
 

@@ -11,22 +11,19 @@ connection fails. An address with a colon makes an AF_INET6 socket, so ::ffff:10
 after S seconds at the latest. Needs root for everything but the traffic; standard library only.
 """
 
+# Few modules: in an emulated VM each costs its reader a second, and a program is started for every connection's end.
 import argparse
-import http.client
-import json
 import os
 import re
 import signal
 import socket
-import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-import urllib.request
 
 MESSAGE_BYTES = 20_000
+TRAFFIC = (sys.executable, "-IS", os.path.abspath(__file__))
 TRAFFIC_LIMIT_S = 900  # no traffic program outlives this, whatever happens to the test
 
 
@@ -152,11 +149,11 @@ class Lab:
         return process
 
     def start_echo(self, namespace, address, port):
-        return self.start(namespace, sys.executable, __file__, "echo", address, str(port))
+        return self.start(namespace, *TRAFFIC, "echo", address, str(port))
 
     def start_send(self, namespace, address, port, interval, bind=None, **environment):
         options = ["--interval", str(interval)] + (["--bind", bind[0], str(bind[1])] if bind else [])
-        return self.start(namespace, sys.executable, __file__, "send", address, str(port), *options, **environment)
+        return self.start(namespace, *TRAFFIC, "send", address, str(port), *options, **environment)
 
     def stop(self, *processes):
         for process in processes:
@@ -186,7 +183,7 @@ class Fault:
 
 def sent_bytes(namespace):
     """What left through a namespace's eth0 so far."""
-    return json.loads(run("ip", "-n", namespace, "-s", "-j", "link", "show", "eth0"))[0]["stats64"]["tx"]["bytes"]
+    return int(run("ip", "netns", "exec", namespace, "cat", "/sys/class/net/eth0/statistics/tx_bytes"))
 
 
 # Scrapes
@@ -211,6 +208,20 @@ def parse_exposition(text, wanted=re.compile("")):
         }
         samples.append((match[1], labels, float(match[3])))
     return samples
+
+
+def fetch(host, port, path):
+    """The body of an HTTP GET. OSError where nobody answers, a Failure where the answer is not a whole 200."""
+    with socket.create_connection((host, port), timeout=10) as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n".encode())
+        answer = b""
+        while data := connection.recv(65536):
+            answer += data
+    head, _, body = answer.partition(b"\r\n\r\n")
+    length = re.search(rb"(?im)^content-length: *(\d+)", head)
+    if not re.match(rb"HTTP/1\.[01] 200 ", head) or not length or int(length[1]) != len(body):
+        raise Failure(f"expected a whole 200 with its length, seen {len(body)} bytes after {head!r}")
+    return body.decode()
 
 
 class Scrape:
@@ -242,7 +253,7 @@ class Agent:
 
     def __init__(self, binary, *flags, port=9100, prefix=()):
         self.command = [*prefix, binary, f"--web.listen-address=127.0.0.1:{port}", *flags]
-        self.url = f"http://127.0.0.1:{port}/metrics"
+        self.port = port
         self.scrapes = []  # appended to by the thread only
         self.refused = 0
         self.broken = None
@@ -252,7 +263,7 @@ class Agent:
         self.stopping = threading.Event()
 
     def __enter__(self):
-        self.log = tempfile.TemporaryFile("w+")
+        self.log = os.fdopen(os.memfd_create("agent-log"), "w+")
         self.process = subprocess.Popen(
             self.command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT
         )
@@ -269,14 +280,12 @@ class Agent:
         self.log.close()
 
     def _record(self):
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         while not self.stopping.is_set():
             started = time.monotonic()
             try:
-                with opener.open(self.url, timeout=10) as reply:
-                    text = reply.read().decode()
+                text = fetch("127.0.0.1", self.port, "/metrics")
                 self.scrapes.append(Scrape(started, parse_exposition(text, self.WANTED)))
-            except (OSError, http.client.HTTPException):  # URLError is an OSError
+            except OSError:
                 self.refused += 1  # not listening yet; whoever waits sees that nothing comes
             except (Failure, ValueError) as error:
                 self.broken = self.broken or error
@@ -333,7 +342,9 @@ class Agent:
 def median(series):
     if not series:
         raise Failure("expected a series, seen no value of it")
-    return statistics.median(value for _, value in series)
+    values = sorted(value for _, value in series)
+    middle = len(values) // 2
+    return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
 
 
 def rate(series):

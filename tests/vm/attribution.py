@@ -11,11 +11,12 @@ import os
 import sys
 import time
 
+sys.dont_write_bytecode = True  # the checkout stays clean
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from lab import Agent, Failure, Fault, Lab, median, show  # noqa: E402
 
 INTERVAL_S = 0.1
-DISCOVERED_S = 30  # a refresh each 5 s, on an emulated CPU
+DISCOVERED_S = 60  # a refresh each 5 s, and the traffic programs' own start, on an emulated CPU
 SANE_US = 40_000  # over any round trip on veth, under any with netem's 50 ms
 
 SOURCES = ("net_tcp_rtt_us", "net_tcp_retransmits_total", "net_tcp_out_segs_total", "net_tcp_tx_queue_bytes")

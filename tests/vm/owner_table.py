@@ -13,6 +13,7 @@ import os
 import sys
 import time
 
+sys.dont_write_bytecode = True  # the checkout stays clean
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from lab import Agent, Failure, Fault, Lab, median, rate, sent_bytes, show  # noqa: E402
 
@@ -165,10 +166,11 @@ class Table:
         return f"{bits_per_s // 1000} kbit: {figures}"
 
     def stall(self):
-        # No full frame fits the bucket, so none ever leaves; there is no ACK then to hang a measurement on.
+        # No full frame fits the bucket, so none ever leaves, and there is no ACK to hang a measurement on. What still
+        # counts as sent is the kernel trying the same segment anew twice a second (TCP_RESOURCE_PROBE_INTERVAL).
         quiet = self.quiet_segments()
         return self.throttle(
-            "rate", "1mbit", "burst", "1000b", "limit", "200000b", segments_below=quiet / 100, quiet=quiet
+            "rate", "1mbit", "burst", "1000b", "limit", "200000b", segments_below=quiet / 20, quiet=quiet
         )
 
 
@@ -202,12 +204,12 @@ def main():
         table = Table(agent, left, sender.pid)
 
         def start():
-            scrape = agent.wait("a first scrape", lambda _: True, 60)
+            scrape = agent.wait("kitty_rtt_hook_info", lambda seen: seen.find("kitty_rtt_hook_info"), 60)
             hooks = [labels["hook"] for labels, value in scrape.find("kitty_rtt_hook_info") if value == 1]
             if len(hooks) != 1 or given.expect_hook not in (None, hooks[0]):
                 raise Failure(f"expected hook {given.expect_hook or '(any one)'}, seen {hooks}:\n{agent.output()}")
             for name in (SEGMENTS, RETRANSMITS, QUEUE, RTT):
-                table.wait(f"{name}{table.labels}", name, lambda _: True, 30)
+                table.wait(f"{name}{table.labels}", name, lambda _: True, 60)
             time.sleep(3)  # the connection's window has grown
             return f"hook {hooks[0]}"
 
