@@ -71,7 +71,7 @@ $(B)/kitty: $(OBJECTS)
 	$(call say,LINK,$@)
 	$(Q)$(CXX) $(RELEASE) $(LDRELEASE) -o $@ $^
 
-$(B)/release/%.o: %.cpp $(HTTPLIB)/httplib.h
+$(B)/release/%.o: %.cpp | $(HTTPLIB)/httplib.h
 	$(call say,CXX,$<)
 	$(Q)mkdir -p $(@D) && $(CXX) $(CXXFLAGS) $(RELEASE) -c -o $@ $<
 
@@ -91,12 +91,12 @@ $(B)/kprobe.%.bpf.o: kprobe.bpf.c kprobe.h
 	$(Q)mkdir -p $(@D) && $(CLANG) $(BPFFLAGS) -D__TARGET_ARCH_$* -c -o $@ $<
 
 # Google Test's header costs more than most tests: compiled once a flavour.
-$(T)/gtest.h.gch: $(HTTPLIB)/httplib.h
+$(T)/gtest.h.gch: Makefile
 	$(Q)mkdir -p $(@D) && echo '#include <gtest/gtest.h>' >$(T)/gtest.h && \
 	  $(CXX) $(filter-out -MMD -MP,$(CXXFLAGS)) $(CHECK) -x c++-header -o $@ $(T)/gtest.h
 $(UNITOBJS): CXXFLAGS += -include $(T)/gtest.h
 $(UNITOBJS): $(T)/gtest.h.gch
-$(T)/%.o: %.cpp $(HTTPLIB)/httplib.h
+$(T)/%.o: %.cpp | $(HTTPLIB)/httplib.h
 	$(call say,CXX,$< $(SANITIZE))
 	$(Q)mkdir -p $(@D) && $(CXX) $(CXXFLAGS) $(CHECK) -c -o $@ $<
 

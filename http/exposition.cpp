@@ -209,7 +209,7 @@ static size_t max_line_bytes(std::string_view name, std::string_view prebuilt, L
   return bytes;
 }
 
-void ExpositionWriter::sample(std::string_view prebuilt, Labels extra, Value value) {
+void ExpositionWriter::sample(std::string_view prebuilt, Labels extra, const Value& value) {
   if (!make_room(1, max_line_bytes(name_, prebuilt, extra))) return;
   line({}, prebuilt, extra, {}, value);
 }

@@ -95,11 +95,11 @@ class ExpositionWriter {
   void family(std::string_view name, std::string_view help, MetricType type);
 
   // One series of a counter or gauge. `prebuilt` comes from format_labels() and may be empty.
-  void sample(std::string_view prebuilt, Labels extra, Value value);
-  void sample(std::string_view prebuilt, std::initializer_list<Label> extra, Value value) {
+  void sample(std::string_view prebuilt, Labels extra, const Value& value);
+  void sample(std::string_view prebuilt, std::initializer_list<Label> extra, const Value& value) {
     sample(prebuilt, Labels(extra.begin(), extra.size()), value);
   }
-  void sample(std::string_view prebuilt, Value value) { sample(prebuilt, Labels(), value); }
+  void sample(std::string_view prebuilt, const Value& value) { sample(prebuilt, Labels(), value); }
 
   // One series of a histogram: a _bucket line for each bound and for +Inf, then _sum and _count. `cumulative`
   // holds bounds.size() + 1 counts, none less than the one before it; the last is the count. Any other length

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <string_view>
 
@@ -68,8 +69,8 @@ int getaddrinfo(const char* node, const char* service, const addrinfo* hints, ad
     }
   }
 
-  auto* one = new (std::nothrow) NumericResult{};
-  if (one == nullptr) return EAI_MEMORY;
+  std::unique_ptr<NumericResult> one(new (std::nothrow) NumericResult());
+  if (!one) return EAI_MEMORY;
   if (is_v6) {
     one->address.v6.sin6_family = AF_INET6;
     one->address.v6.sin6_port = port;
@@ -86,7 +87,7 @@ int getaddrinfo(const char* node, const char* service, const addrinfo* hints, ad
   one->info.ai_family = is_v6 ? AF_INET6 : AF_INET;
   one->info.ai_socktype = hints == nullptr || hints->ai_socktype == 0 ? SOCK_STREAM : hints->ai_socktype;
   one->info.ai_protocol = hints == nullptr ? 0 : hints->ai_protocol;
-  *result = &one->info;
+  *result = &one.release()->info;
   return 0;
 }
 

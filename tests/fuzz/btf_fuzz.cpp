@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "loader/btf.h"
 #include "loader/core.h"
@@ -13,6 +14,11 @@
 namespace {
 
 using kitty::loader::Btf;
+
+// Keeps one run in the milliseconds.
+constexpr size_t kMaxAccesses = 8;
+constexpr uint32_t kMaxSearchedBytes = 8192;
+constexpr uint32_t kMaxRoots = 16;
 
 // Reads what a type holds; the sanitizers watch.
 uint64_t read_all(const Btf& btf, uint32_t id) {
@@ -54,18 +60,24 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   volatile uint64_t sum = 0;
   for (uint32_t id = 0; id <= btf->type_count() + 1; ++id) sum = sum + read_all(*btf, id);
 
-  // Every string of the input as an access string of every kind, on the first few types.
-  const uint32_t roots = std::min(btf->type_count(), 16U);
+  // The input's own access strings ("0:1:2"), of every kind, on its first types.
+  std::vector<uint32_t> accesses;
+  for (uint32_t offset = 1; accesses.size() < kMaxAccesses; ++offset) {
+    const auto text = btf->string_at(offset);
+    if (!text || offset > kMaxSearchedBytes) break;
+    if (!text->empty() && text->front() >= '0' && text->front() <= '9') accesses.push_back(offset);
+  }
+  const uint32_t roots = std::min(btf->type_count(), kMaxRoots);
   for (uint32_t root = 1; root <= roots; ++root) {
+    std::vector<kitty::loader::CoreRelocation> relocations;
     for (uint32_t kind = 0; kind <= BPF_CORE_ENUMVAL_VALUE; ++kind) {
-      for (uint32_t access = 1; access < 64; access += 7) {
-        const kitty::loader::CoreRelocation relocation{root, access, kind};
-        auto resolver = kitty::loader::CoreResolver::create(*btf, *btf, std::span(&relocation, 1));
-        if (kitty::loader::describe(*btf, relocation).empty()) std::abort();
-        if (!resolver) continue;
-        const auto value = resolver->resolve(relocation);
-        if (value && !value->poison && !value->validate && value->value_bytes > UINT32_MAX / 2) sum = sum + 1;
-      }
+      for (const uint32_t access : accesses) relocations.push_back({root, access, kind});
+    }
+    auto resolver = kitty::loader::CoreResolver::create(*btf, *btf, relocations);
+    if (!resolver) continue;
+    for (const auto& relocation : relocations) {
+      if (kitty::loader::describe(*btf, relocation).empty()) std::abort();
+      if (const auto value = resolver->resolve(relocation)) sum = sum + value->value;
     }
   }
   return 0;

@@ -29,6 +29,10 @@ using std::chrono::steady_clock;
 
 constexpr milliseconds kPatience{20000};  // what no test should ever need
 
+// For tests in which no deadline shall pass, however slow the machine.
+constexpr Deadlines kPatient{
+    .head = kPatience, .response = kPatience, .idle = kPatience, .linger = kPatience};
+
 struct Response {
   std::string head;
   std::string body;
@@ -206,7 +210,7 @@ TEST_F(ServerTest, AClientMayHalfCloseAfterItsRequest) {
 }
 
 TEST_F(ServerTest, ServesTheLongestTextToASlowReader) {
-  start();
+  start(kPatient);
   std::string text;
   while (text.size() < kMaxTextBytes) text += "up{n=\"" + std::to_string(text.size()) + "\"} 1\n";
   publish(text);
@@ -250,7 +254,7 @@ TEST_F(ServerTest, ABadOptionIsAnError) {
 }
 
 TEST_F(ServerTest, StopsAtOnceWhateverTheClientsDo) {
-  start();
+  start(kPatient);
   publish(std::string(kMaxTextBytes, 'x'));
   Client idle(port());
   ASSERT_EQ(idle.get("/-/healthy").status(), "HTTP/1.1 200 OK");
@@ -326,7 +330,7 @@ TEST_F(ServerTest, IdleConnectionsAreClosed) {
 }
 
 TEST_F(ServerTest, ANewcomerIsServedHoweverManyConnectionsAreOpen) {
-  start();
+  start(kPatient);
   publish("up 1\n");
   std::vector<Client> idle;
   for (size_t i = 0; i < kMaxConnections + 20; ++i) {
@@ -341,7 +345,7 @@ TEST_F(ServerTest, ANewcomerIsServedHoweverManyConnectionsAreOpen) {
 }
 
 TEST_F(ServerTest, ANewcomerIsServedHoweverManyConnectionsDoNotRead) {
-  start();
+  start(kPatient);
   publish(std::string(kMaxTextBytes, 'x'));
   std::vector<Client> stalled;
   for (size_t i = 0; i < kMaxConnections; ++i) {
