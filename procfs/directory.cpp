@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string_view>
 
 namespace kitty::procfs {
 namespace {
@@ -16,8 +17,7 @@ constexpr size_t kNameOffset = 19;
 
 }  // namespace
 
-ReadResult walk_directory(int dirfd, std::span<char> buffer,
-                          FunctionRef<void(std::string_view name)> on_name) {
+ReadResult walk_directory(int dirfd, std::span<char> buffer, FunctionRef<void(const char* name)> on_name) {
   for (;;) {
     const ssize_t count = ::getdents64(dirfd, buffer.data(), buffer.size());
     if (count < 0) {
@@ -32,11 +32,10 @@ ReadResult walk_directory(int dirfd, std::span<char> buffer,
       std::memcpy(&length, records.data() + kRecordLengthOffset, sizeof length);
       if (length <= kNameOffset || length > records.size()) return {ReadStatus::malformed, 0};
       const std::string_view padded = records.substr(kNameOffset, length - kNameOffset);
-      const size_t end = padded.find('\0');
-      if (end == std::string_view::npos) return {ReadStatus::malformed, 0};
-      const std::string_view name = padded.substr(0, end);
+      if (padded.find('\0') == std::string_view::npos) return {ReadStatus::malformed, 0};
+      const char* name = padded.data();
       records.remove_prefix(length);
-      if (name != "." && name != "..") on_name(name);
+      if (std::strcmp(name, ".") != 0 && std::strcmp(name, "..") != 0) on_name(name);
     }
   }
 }

@@ -2,8 +2,8 @@
 // nothing. Thread-safe as long as descriptor and buffer are not shared.
 #pragma once
 
+#include <cstddef>
 #include <span>
-#include <string_view>
 
 #include "procfs/function_ref.h"
 #include "procfs/read_status.h"
@@ -14,10 +14,9 @@ namespace kitty::procfs {
 // entry.
 inline constexpr size_t kDirectoryBufferBytes = 32 * 1024;
 
-// Calls back with every name but "." and ".."; the name is followed by a NUL and lives until the callback
-// returns. `dirfd` is a directory opened for reading, at its beginning. Entries already reported stay valid
-// when the walk ends with an error.
-ReadResult walk_directory(int dirfd, std::span<char> buffer,
-                          FunctionRef<void(std::string_view name)> on_name);
+// Calls back with every name but "." and ".."; the name lives until the callback returns. `dirfd` is a
+// directory opened for reading, at its beginning. Names already reported stand when the walk ends with an
+// error.
+ReadResult walk_directory(int dirfd, std::span<char> buffer, FunctionRef<void(const char* name)> on_name);
 
 }  // namespace kitty::procfs

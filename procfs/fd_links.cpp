@@ -26,10 +26,10 @@ FdWalk walk_socket_fds(int pid_dirfd, std::span<char> buffer, FunctionRef<void(u
     walk.result = directory.error();
     return walk;
   }
-  walk.result = walk_directory(directory->get(), buffer, [&](std::string_view name) {
+  walk.result = walk_directory(directory->get(), buffer, [&](const char* name) {
     ++walk.fds;
     std::array<char, kLinkBytes> text;
-    const auto link = read_link_at(directory->get(), name.data(), text);
+    const auto link = read_link_at(directory->get(), name, text);
     if (!link) {
       if (link.error().status == ReadStatus::gone) {
         ++walk.vanished;

@@ -21,7 +21,7 @@ ReadResult walk_pids(int root, std::span<char> buffer, FunctionRef<void(pid_t pi
   // Opened anew each time: the position belongs to the open file, and starts at the beginning.
   const auto directory = open_at(root, ".", O_DIRECTORY);
   if (!directory) return directory.error();
-  return walk_directory(directory->get(), buffer, [&](std::string_view name) {
+  return walk_directory(directory->get(), buffer, [&](const char* name) {
     if (const auto pid = parse_pid(name)) on_pid(*pid);
   });
 }

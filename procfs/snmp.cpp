@@ -50,7 +50,7 @@ SnmpError parse_pair(std::string_view names_line, std::string_view values_line, 
       if (*number >= kFirstNegative) {
         ++parsed.invalid_columns;
       } else {
-        parsed.*kColumns[i].value = *number;
+        parsed.*kColumns[i].value = number;
       }
       break;
     }

@@ -94,15 +94,17 @@ void map_v4(IpAddress& address, uint32_t value) {
 constexpr size_t kV4Digits = 8;
 constexpr size_t kV6Digits = 32;
 
-bool read_address(const char* digits, size_t count, IpAddress& address) {
+// kV4Digits or kV6Digits digits.
+bool read_address(std::string_view digits, IpAddress& address) {
+  const char* p = digits.data();
   uint32_t value = 0;
-  if (count == kV4Digits) {
-    if (!read_hex8(digits, value)) return false;
+  if (digits.size() == kV4Digits) {
+    if (!read_hex8(p, value)) return false;
     map_v4(address, value);
     return true;
   }
   for (size_t word = 0; word < 4; ++word) {
-    if (!read_hex8(digits + 8 * word, value)) return false;
+    if (!read_hex8(p + 8 * word, value)) return false;
     store_word(address, word, value);
   }
   return true;
@@ -173,8 +175,8 @@ bool parse_fixed(std::string_view line, size_t colon, bool terminated, TcpRow& r
   uint32_t rx = 0;
   uint32_t unused_word = 0;
   uint8_t unused_byte = 0;
-  if (!read_address(p + kLocal, Digits, row.local) || !read_hex4(p + kLocalPort, row.local_port) ||
-      !read_address(p + kRemote, Digits, row.remote) || !read_hex4(p + kRemotePort, row.remote_port) ||
+  if (!read_address({p + kLocal, Digits}, row.local) || !read_hex4(p + kLocalPort, row.local_port) ||
+      !read_address({p + kRemote, Digits}, row.remote) || !read_hex4(p + kRemotePort, row.remote_port) ||
       !read_hex2(p + kState, row.state) || !read_hex8(p + kTx, tx) || !read_hex8(p + kRx, rx) ||
       !read_hex2(p + kTimer, unused_byte) || !read_hex8(p + kWhen, unused_word) ||
       !read_hex8(p + kRetransmits, unused_word)) {
@@ -191,7 +193,7 @@ bool parse_endpoint(std::string_view token, IpAddress& address, uint16_t& port, 
   const size_t colon = token.find(':');
   if (colon != kV4Digits && colon != kV6Digits) return false;
   const auto number = parse_hex(token.substr(colon + 1), 4, 4);
-  if (!number || !read_address(token.data(), colon, address)) return false;
+  if (!number || !read_address(token.substr(0, colon), address)) return false;
   port = static_cast<uint16_t>(*number);
   digits = colon;
   return true;
@@ -283,16 +285,15 @@ void TcpTableParser::take_line(std::string_view line, bool terminated, OnRow on_
     first_line_ = false;
     if (is_header(line)) return;
   }
-  TcpRow row;
-  if (!parse_tcp_row_fixed(line, terminated, row)) {
-    if (!parse_tcp_row_tokens(line, terminated, row)) {
+  if (!parse_tcp_row_fixed(line, terminated, row_)) {
+    if (!parse_tcp_row_tokens(line, terminated, row_)) {
       ++errors_;
       return;
     }
     ++irregular_rows_;
   }
   ++rows_;
-  on_row(row);
+  on_row(row_);
 }
 
 // Adds to the unfinished line, or gives it up as too long.

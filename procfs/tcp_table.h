@@ -62,7 +62,7 @@ struct TcpRow {
 
 // The row at the fixed places that the kernel's format gives it, counted from the colon after `sl`; false
 // when the shape differs in any way. `line` is without its newline; `terminated` says that there was one:
-// without it, a number at the end may be cut and does not count. `row` is assigned only on success. For the
+// without it, a number at the end may be cut and does not count. On false `row` holds nothing of use. For the
 // parser and its tests.
 [[nodiscard]] bool parse_tcp_row_fixed(std::string_view line, bool terminated, TcpRow& row);
 
@@ -89,6 +89,7 @@ class TcpTableParser {
   void take_line(std::string_view line, bool terminated, OnRow on_row);
   void keep(std::string_view part);
 
+  TcpRow row_;  // the latest: here rather than cleared for every line
   std::array<char, kMaxTcpLineBytes> carry_;
   size_t carry_size_ = 0;
   bool skipping_ = false;  // inside a line that was too long
