@@ -65,9 +65,9 @@ std::string explain_denial(const Refusal& refusal, const HostFacts& host) {
   }
   if (const std::string missing = missing_capabilities(refusal.step, host); !missing.empty()) {
     std::string text = "missing " + missing;
-    if (refusal.step == Step::create_map && host.unprivileged_bpf_disabled.value_or(0) != 0) {
-      text +=
-          " (kernel.unprivileged_bpf_disabled is " + std::to_string(*host.unprivileged_bpf_disabled) + ")";
+    const int64_t restricted = host.unprivileged_bpf_disabled.value_or(0);
+    if (refusal.step == Step::create_map && restricted != 0) {
+      text += " (kernel.unprivileged_bpf_disabled is " + std::to_string(restricted) + ")";
     }
     return text + ": run as root, or grant it with setcap, --cap-add or securityContext";
   }
@@ -79,9 +79,10 @@ std::string explain_denial(const Refusal& refusal, const HostFacts& host) {
   if (host.lockdown == Lockdown::confidentiality && refusal.step != Step::create_map) {
     return "kernel lockdown is 'confidentiality', which forbids kprobes and reading kernel memory";
   }
-  const bool is_admin = host.effective_capabilities && holds(*host.effective_capabilities, kSysAdmin);
-  if (refusal.step == Step::open_kprobe && !is_admin && host.perf_event_paranoid.value_or(0) > 2) {
-    return "kernel.perf_event_paranoid is " + std::to_string(*host.perf_event_paranoid) +
+  const bool is_admin = holds(host.effective_capabilities.value_or(0), kSysAdmin);
+  const int64_t paranoid = host.perf_event_paranoid.value_or(0);
+  if (refusal.step == Step::open_kprobe && !is_admin && paranoid > 2) {
+    return "kernel.perf_event_paranoid is " + std::to_string(paranoid) +
            "; distributions that know values above 2 then want CAP_SYS_ADMIN: grant that, or set it to 2";
   }
   if (host.seccomp_mode == kSeccompFilter) {
@@ -163,12 +164,17 @@ std::string explain_open_kprobe(const Refusal& refusal) {
   }
 }
 
-std::string explain_attach(const Refusal& refusal) {
+std::string explain_attach(const Refusal& refusal, const HostFacts& host) {
   const std::string target(refusal.target);
   switch (refusal.err) {
     case ENOENT:
-      return refusal.kind == HookKind::raw_tp ? "this kernel has no tracepoint " + target
-                                              : "this kernel has no symbol " + target + ": inlined or absent";
+      if (refusal.kind == HookKind::raw_tp) return "this kernel has no tracepoint " + target;
+      // f3a95075549e of 5.13: until then a tracing program forgets its target when it is first attached.
+      if (is_before(host, 5, 13)) {
+        return "was it attached before? Kernel " + kernel_version(host) + " attaches a program to " + target +
+               " once";
+      }
+      return "this kernel has no symbol " + target + ": inlined or absent";
     case kEnotsupp:
       return "this kernel cannot attach to functions on this architecture (arm64 can since 6.0)";
     case EBUSY:
@@ -225,7 +231,7 @@ std::string explain(const Refusal& refusal, const HostFacts& host) {
     case Step::open_kprobe:
       return explain_open_kprobe(refusal);
     case Step::attach:
-      return explain_attach(refusal);
+      return explain_attach(refusal, host);
     case Step::enable_stats:
       return refusal.err == EINVAL ? "kernels before 5.8 cannot count" : "";
     case Step::read_kernel_btf:
@@ -253,14 +259,14 @@ std::string_view status_field(std::string_view status, std::string_view name) {
 }
 
 void parse_release(std::string_view release, HostFacts& host) {
-  const char* const end = release.data() + release.size();
-  uint32_t major = 0;
-  uint32_t minor = 0;
-  const auto first = std::from_chars(release.data(), end, major);
-  if (first.ec != std::errc{} || first.ptr == end || *first.ptr != '.') return;
-  if (std::from_chars(first.ptr + 1, end, minor).ec != std::errc{}) return;
-  host.kernel_major = major;
-  host.kernel_minor = minor;
+  const size_t dot = release.find('.');
+  if (dot == release.npos) return;
+  const std::string_view rest = release.substr(dot + 1);
+  const auto major = to_number<uint32_t>(release.substr(0, dot));
+  const auto minor = to_number<uint32_t>(rest.substr(0, rest.find_first_not_of("0123456789")));
+  if (!major || !minor) return;
+  host.kernel_major = *major;
+  host.kernel_minor = *minor;
 }
 
 bool maps_every_id(std::string_view uid_map) {
@@ -278,6 +284,8 @@ std::string log_excerpt(std::string_view log) {
   constexpr size_t kLines = 2;
   // The statistics of kernel/bpf/verifier.c, print_verification_stats().
   constexpr std::string_view kStatistics[] = {"processed ", "verification time ", "stack depth "};
+  // What 7.3 appends explains the same once more, at length.
+  log = log.substr(0, log.find("\nVerification failed: "));
   std::string text;
   size_t lines = 0;
   while (!log.empty() && lines < kLines) {

@@ -35,19 +35,19 @@ struct KernelBtf::Bytes {
   }
   // 0 or an errno value. btf_sysfs_vmlinux_mmap() of the kernel wants a private, read-only mapping; older
   // ones say ENODEV.
-  int map(int fd, size_t size) {
-    void* address = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
+  int map(const Fd& fd, size_t size) {
+    void* address = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
     if (address == MAP_FAILED) return errno;
     mapped = address;
     mapped_size = size;
     return 0;
   }
   // 0 or an errno value; EFBIG above kMaxBtfBytes.
-  int read_all(int fd, size_t size_hint) {
+  int read_all(const Fd& fd, size_t size_hint) {
     read.resize(size_hint > 0 && size_hint < kMaxBtfBytes ? size_hint + 1 : kFirstGuessBytes);
     size_t used = 0;
     for (;;) {
-      const ssize_t count = ::read(fd, read.data() + used, read.size() - used);
+      const ssize_t count = ::read(fd.get(), read.data() + used, read.size() - used);
       if (count < 0) {
         if (errno == EINTR) continue;
         return errno;
@@ -96,8 +96,8 @@ Result<KernelBtf> KernelBtf::of_running_kernel() {
   if (fstat(fd.get(), &st) != 0) return fail(kOperation, kKernelBtfPath, errno);
   const size_t size = st.st_size > 0 ? static_cast<size_t>(st.st_size) : 0;
   auto bytes = std::make_unique<Bytes>();
-  if (size == 0 || size > kMaxBtfBytes || bytes->map(fd.get(), size) != 0) {
-    if (const int err = bytes->read_all(fd.get(), size)) return fail(kOperation, kKernelBtfPath, err);
+  if (size == 0 || size > kMaxBtfBytes || bytes->map(fd, size) != 0) {
+    if (const int err = bytes->read_all(fd, size)) return fail(kOperation, kKernelBtfPath, err);
   }
   return parse(std::move(bytes), kKernelBtfPath);
 }
@@ -109,7 +109,7 @@ Result<KernelBtf> KernelBtf::from_file(const std::string& path) {
   if (fstat(fd.get(), &st) != 0) return fail(kOperation, path, errno);
   // Read, not mapped: a file that shrinks under a mapping would be a SIGBUS.
   auto bytes = std::make_unique<Bytes>();
-  if (const int err = bytes->read_all(fd.get(), st.st_size > 0 ? static_cast<size_t>(st.st_size) : 0)) {
+  if (const int err = bytes->read_all(fd, st.st_size > 0 ? static_cast<size_t>(st.st_size) : 0)) {
     return fail(kOperation, path, err);
   }
   const auto view = bytes->view();

@@ -23,9 +23,10 @@ enum class AttachMethod { link, perf_ioctl, raw_tracepoint };
 
 class Link {
  public:
-  // What to attach to comes from the program's section. Programs for kernels before 5.15 (perf link) and 5.19
-  // (tracing link) are attached by the older calls. Success proves that the hook exists, not that it fires.
-  // Errors name the section and say why (explain.h); kallsyms is not read (see kallsyms.h).
+  // What to attach to comes from the program's section. On kernels without perf links (before 5.15) or
+  // tracing links (before 5.19) the older calls attach. Success proves that the hook exists, not that it
+  // fires. Before 5.13 a fentry program can be attached once only: load it again. Errors name the section and
+  // say why (explain.h); kallsyms is not read (kallsyms.h).
   static Result<Link> attach(const Program& program);
 
   // Takes over what attaches a program already: `link`, and the perf event under it where there is one.

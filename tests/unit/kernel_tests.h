@@ -14,12 +14,14 @@
 
 #include "base/error.h"
 #include "loader/object.h"
+#include "loader/sys.h"
 
 namespace kitty::loader::testing {
 
 // Why tests that load into the kernel cannot run here; empty when they can. Asked of the kernel directly, not
 // through the code under test: a zeroed attribute is refused with EINVAL where maps may be created.
 inline std::string kernel_obstacle() {
+  sys::raise_memlock();  // kernels before 5.11
   std::array<uint64_t, 8> attr{};
   syscall(SYS_bpf, BPF_MAP_CREATE, attr.data(), sizeof attr);
   if (errno == EINVAL) return {};

@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernel_tests.h"
 #include "loader/kernel_btf.h"
+#include "tests/unit/kernel_tests.h"
 
 namespace kitty::loader {
 namespace {
@@ -136,14 +136,14 @@ class Attaching : public ::testing::Test {
     return Program::load(returning_zero(section), options);
   }
 
-  // Attaches, checks that system calls make the program run, detaches, and checks that they no longer do.
-  static void runs_only_while_attached(const Program& program) {
+  // Checks that system calls make the program run, detaches, and checks that they no longer do.
+  static void runs_only_while_attached(const Program& program, Result<Link> attached_link) {
     const auto stats = enable_run_stats();
     ASSERT_TRUE(stats) << stats.error().message();
     constexpr uint64_t kCalls = 1000;
     {
-      const auto link = Link::attach(program);
-      ASSERT_TRUE(link) << link.error().message();
+      ASSERT_TRUE(attached_link) << attached_link.error().message();
+      const Link link = std::move(*attached_link);
       for (uint64_t i = 0; i < kCalls; ++i) close(open("/dev/null", O_RDONLY | O_CLOEXEC));
       const auto attached = program.run_stats();
       ASSERT_TRUE(attached) << attached.error().message();
@@ -170,7 +170,7 @@ class Attaching : public ::testing::Test {
 TEST_F(Attaching, RawTracepoint) {
   const auto program = load("raw_tp/sys_enter");
   ASSERT_TRUE(program) << program.error().message();
-  runs_only_while_attached(*program);
+  runs_only_while_attached(*program, Link::attach(*program));
   const auto link = Link::attach(*program);
   ASSERT_TRUE(link) << link.error().message();
   EXPECT_EQ(link->method(), AttachMethod::raw_tracepoint);
@@ -180,7 +180,7 @@ TEST_F(Attaching, TracepointWithBtf) {
   if (!kernel_) GTEST_SKIP() << "no /sys/kernel/btf/vmlinux";
   const auto program = load("tp_btf/sys_enter");
   ASSERT_TRUE(program) << program.error().message();
-  runs_only_while_attached(*program);
+  runs_only_while_attached(*program, Link::attach(*program));
 }
 
 TEST_F(Attaching, AbsentTracepointIsNamed) {
@@ -204,13 +204,14 @@ TEST_F(Attaching, FunctionEntry) {
     EXPECT_FALSE(program.error().detail.empty());
     GTEST_SKIP() << program.error().message();
   }
-  if (const auto link = Link::attach(*program); !link) {
+  auto link = Link::attach(*program);
+  if (!link) {
     EXPECT_NE(link.error().err, 0);
     EXPECT_EQ(link.error().object, "fentry/do_sys_openat2");
     EXPECT_FALSE(link.error().detail.empty()) << link.error().message();
     GTEST_SKIP() << link.error().message();
   }
-  runs_only_while_attached(*program);
+  runs_only_while_attached(*program, std::move(link));
 }
 
 TEST_F(Attaching, Kprobe) {
@@ -224,7 +225,7 @@ TEST_F(Attaching, Kprobe) {
         << link.error().message();
     GTEST_SKIP() << link.error().message();
   }
-  runs_only_while_attached(*program);
+  runs_only_while_attached(*program, Link::attach(*program));
 }
 
 TEST_F(Attaching, KprobeOnAnAbsentFunction) {

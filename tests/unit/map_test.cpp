@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "kernel_tests.h"
 #include "loader/sys.h"
 #include "tests/allocation_count.h"
+#include "tests/unit/kernel_tests.h"
 
 namespace kitty::loader {
 namespace {

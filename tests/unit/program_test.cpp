@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "kernel_tests.h"
 #include "loader/explain.h"
 #include "loader/kernel_btf.h"
 #include "loader/link.h"
+#include "tests/unit/kernel_tests.h"
 
 namespace kitty::loader {
 namespace {
@@ -95,7 +95,7 @@ TEST(Program, RefusalCarriesTheVerifiersWords) {
 // Longer than the first buffer: the loader must ask again, and the end of the log is what matters.
 TEST(Program, GrowsTheLogUntilTheReasonFits) {
   KITTY_NEEDS_KERNEL();
-  std::vector<bpf_insn> insns(20'000, set(1, 7));
+  std::vector<bpf_insn> insns(6000, set(1, 7));
   insns.push_back(leave());
   ProgramOptions options = gpl();
   std::string log;

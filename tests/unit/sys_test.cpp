@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "kernel_tests.h"
+#include "tests/unit/kernel_tests.h"
 
 namespace kitty::loader {
 namespace {
