@@ -110,7 +110,8 @@ uint32_t Btf::word(size_t offset) const {
 }
 
 std::optional<uint32_t> Btf::find(uint32_t kind, std::string_view name) const {
-  if (kind == BTF_KIND_UNKN) return std::nullopt;
+  // strncmp stops at a NUL, and no name holds one.
+  if (kind == BTF_KIND_UNKN || name.find('\0') != std::string_view::npos) return std::nullopt;
   for (uint32_t id = 1; id < index_.size(); ++id) {
     if ((index_[id] & kKindMask) != kind) continue;
     const char* candidate = this->name(id);

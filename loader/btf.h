@@ -45,7 +45,8 @@ class Btf {
   };
   struct Enumerator {
     uint32_t name = 0;
-    uint64_t value = 0;  // ENUM: the low 32 bits, not extended (compilers before 2022 did not say whether signed)
+    uint64_t value =
+        0;  // ENUM: the low 32 bits, not extended (compilers before 2022 did not say whether signed)
   };
   struct Variable {
     uint32_t type = 0;  // of kind VAR

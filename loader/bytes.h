@@ -9,6 +9,7 @@
 #include <span>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 namespace kitty::loader {
 
@@ -27,6 +28,15 @@ template <class T>
   T value;
   std::memcpy(&value, bytes.data() + offset, sizeof value);
   return value;
+}
+
+// All whole records of one type, copied; what is left at the end is dropped, so check the size before.
+template <class T>
+[[nodiscard]] std::vector<T> load_records(std::span<const std::byte> bytes) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::vector<T> records(bytes.size() / sizeof(T));
+  if (!records.empty()) std::memcpy(records.data(), bytes.data(), records.size() * sizeof(T));
+  return records;
 }
 
 // The NUL-terminated string at `offset`, without its NUL, or nothing where offset or NUL lie outside.

@@ -58,8 +58,7 @@ Status Elf::read_sections(std::span<const std::byte> bytes) {
   const auto table = slice(bytes, header->e_shoff, count * sizeof(Elf64_Shdr));
   if (!table) return malformed("", "section headers lie outside the file");
 
-  std::vector<Elf64_Shdr> raw(count);
-  std::memcpy(raw.data(), table->data(), table->size());
+  const auto raw = load_records<Elf64_Shdr>(*table);
   const Elf64_Shdr& names_header = raw[header->e_shstrndx];
   if (names_header.sh_type != SHT_STRTAB)
     return malformed("", "the section name table is not a string table");
@@ -109,23 +108,23 @@ Status Elf::read_symbols() {
   }
   const std::span<const std::byte> names = sections_[table.link].data;
 
-  const size_t count = table.data.size() / sizeof(Elf64_Sym);
-  symbols_.reserve(count);
-  for (size_t i = 0; i < count; ++i) {
-    const auto raw = load<Elf64_Sym>(table.data, i * sizeof(Elf64_Sym));
+  const auto entries = load_records<Elf64_Sym>(table.data);
+  symbols_.reserve(entries.size());
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const Elf64_Sym& raw = entries[i];
     Symbol symbol;
     // Name 0 is "no name" even where the string table is empty (gABI, "Symbol Table").
-    if (raw->st_name != 0) {
-      const auto name = terminated_string(names, raw->st_name);
+    if (raw.st_name != 0) {
+      const auto name = terminated_string(names, raw.st_name);
       if (!name)
         return malformed(numbered("symbol", i), "its name lies outside the string table or is unterminated");
       symbol.name = *name;
     }
-    symbol.type = ELF64_ST_TYPE(raw->st_info);
-    symbol.binding = ELF64_ST_BIND(raw->st_info);
-    symbol.section = raw->st_shndx;
-    symbol.value = raw->st_value;
-    symbol.size_bytes = raw->st_size;
+    symbol.type = ELF64_ST_TYPE(raw.st_info);
+    symbol.binding = ELF64_ST_BIND(raw.st_info);
+    symbol.section = raw.st_shndx;
+    symbol.value = raw.st_value;
+    symbol.size_bytes = raw.st_size;
     if (symbol.section >= sections_.size() && symbol.section != SHN_ABS && symbol.section != SHN_COMMON) {
       return malformed(symbol.name.empty() ? numbered("symbol", i) : std::string(symbol.name),
                        "its section index " + std::to_string(symbol.section) + " is out of range");
@@ -146,17 +145,17 @@ Result<std::vector<Elf::Relocation>> Elf::relocations(size_t section) const {
     return malformed(table.name, "the section it relocates is out of range");
   }
 
+  const auto entries = load_records<Elf64_Rel>(table.data);
   std::vector<Relocation> relocations;
-  const size_t count = table.data.size() / sizeof(Elf64_Rel);
-  relocations.reserve(count);
-  for (size_t i = 0; i < count; ++i) {
-    const auto raw = load<Elf64_Rel>(table.data, i * sizeof(Elf64_Rel));
-    const auto symbol = static_cast<uint32_t>(ELF64_R_SYM(raw->r_info));
+  relocations.reserve(entries.size());
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const auto symbol = static_cast<uint32_t>(ELF64_R_SYM(entries[i].r_info));
     if (symbol == 0 || symbol >= symbols_.size()) {
       return malformed(table.name, numbered("relocation", i) + " names symbol " + std::to_string(symbol) +
                                        ", which is out of range");
     }
-    relocations.push_back({raw->r_offset, static_cast<uint32_t>(ELF64_R_TYPE(raw->r_info)), symbol});
+    relocations.push_back(
+        {entries[i].r_offset, static_cast<uint32_t>(ELF64_R_TYPE(entries[i].r_info)), symbol});
   }
   return relocations;
 }

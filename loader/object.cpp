@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -109,7 +110,7 @@ struct Parts {
   std::vector<Function> functions;        // by section and start
   std::vector<CoreUse> core_uses;         // in file order
   std::vector<std::byte> btf_bytes;
-  std::optional<Btf> btf;  // a view of btf_bytes
+  std::unique_ptr<const Btf> btf;  // a view of btf_bytes; null where the object has none
 
   // functions.size() where no function holds that instruction.
   [[nodiscard]] size_t function_at(size_t section, size_t insn) const;
@@ -261,7 +262,7 @@ Status Parser::read_btf() {
   parts_.btf_bytes.assign(data.begin(), data.end());
   auto btf = Btf::parse(parts_.btf_bytes);
   if (!btf) return std::unexpected(btf.error());
-  parts_.btf = std::move(*btf);
+  parts_.btf = std::make_unique<const Btf>(std::move(*btf));
   return {};
 }
 
@@ -460,9 +461,10 @@ Status Parser::check_instructions(const Function& function) const {
     if (i + 1 == function.insns.size()) return refuse(at(), "the second half of a 64-bit load is missing");
     // What it points at comes from a relocation; a file descriptor or address written here would be nobody's.
     if (insn.src_reg != 0) return refuse(at(), "a 64-bit load with a source register");
-    ++i;
-    if (function.insns[i].code != 0)
+    if (function.insns[i + 1].code != 0) {
       return refuse(at(), "the second half of a 64-bit load is an instruction");
+    }
+    ++i;
   }
   return {};
 }
@@ -675,19 +677,20 @@ Status Parser::read_core() {
 
 Status Parser::read_core_section(std::span<const std::byte> records, size_t record_bytes, size_t section) {
   for (size_t at = 0; at < records.size(); at += record_bytes) {
-    const auto record = load<CoreRecord>(records, at);
-    if (record->insn_offset % sizeof(bpf_insn) != 0) {
+    CoreRecord record;  // read_core() saw that records are at least that long
+    std::memcpy(&record, records.data() + at, sizeof record);
+    if (record.insn_offset % sizeof(bpf_insn) != 0) {
       return refuse(
           section_name(section),
-          "CO-RE relocation at offset " + std::to_string(record->insn_offset) + " is not at an instruction");
+          "CO-RE relocation at offset " + std::to_string(record.insn_offset) + " is not at an instruction");
     }
-    const size_t insn = record->insn_offset / sizeof(bpf_insn);
+    const size_t insn = record.insn_offset / sizeof(bpf_insn);
     const size_t function = parts_.function_at(section, insn);
     if (function == parts_.functions.size()) {
       return refuse(section_name(section), "CO-RE relocation at offset " +
-                                               std::to_string(record->insn_offset) + " is in no function");
+                                               std::to_string(record.insn_offset) + " is in no function");
     }
-    parts_.core_uses.push_back({function, insn - parts_.functions[function].start, record->relocation});
+    parts_.core_uses.push_back({function, insn - parts_.functions[function].start, record.relocation});
   }
   return {};
 }

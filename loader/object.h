@@ -1,6 +1,9 @@
-// A BPF object file as a description: bytes in, maps and programs out. Pure: no system calls, no kernel state.
-// Ownership: an Object copies what it needs, so the ELF bytes may go once parse() returned. Immutable after parse(),
-// so any number of threads may read it.
+// A BPF object file as a description: bytes in, maps and programs out. Pure: no system calls, no kernel
+// state.
+//
+// Ownership: an Object copies what it needs, so the ELF bytes may go once parse() returned. Immutable after
+// parse(), so any number of threads may read it.
+//
 // Formats: ELF (gABI, EM_BPF), BTF and .BTF.ext (kernel Documentation/bpf/btf.rst), relocations and CO-RE
 // (Documentation/bpf/llvm_reloc.rst), 64-bit little endian only.
 #pragma once
@@ -20,8 +23,8 @@
 
 namespace kitty::loader {
 
-// One map to create. BTF-defined maps (".maps"), and the data sections .rodata*, .data*, .bss* as one-entry arrays named
-// after their section.
+// One map to create. BTF-defined maps (".maps"), and the data sections .rodata*, .data*, .bss* as one-entry
+// arrays named after their section.
 struct MapSpec {
   std::string name;
   uint32_t type = 0;  // BPF_MAP_TYPE_*
@@ -30,7 +33,7 @@ struct MapSpec {
   uint32_t max_entries = 0;
   uint32_t flags = 0;
   std::vector<std::byte> initial;  // data sections: the value of entry 0; else empty
-  bool freeze = false;             // .rodata: BPF_MAP_FREEZE after `initial` is written, before programs are loaded
+  bool freeze = false;  // .rodata: BPF_MAP_FREEZE after `initial` is written, before programs are loaded
 };
 
 // An ldimm64 in a linked program that needs a map's fd before it can be loaded.
@@ -79,8 +82,9 @@ class Object {
   // Index into maps(), or maps().size() when absent.
   [[nodiscard]] size_t find_map(std::string_view name) const;
 
-  // Copies the program with the subprograms it calls, applies CO-RE against `target` (the running kernel's BTF), then
-  // links calls and maps. `target` may be null where a program has no CO-RE relocation; else an error says so.
+  // Copies the program with the subprograms it calls, applies CO-RE against `target` (the running kernel's
+  // BTF), then links calls and maps. `target` may be null where a program has no CO-RE relocation; else an
+  // error says so.
   [[nodiscard]] Result<LinkedProgram> link(std::string_view program, const Btf* target) const;
 
  private:

@@ -46,6 +46,8 @@ TEST(Btf, WalksEveryKind) {
   EXPECT_EQ(btf->find(BTF_KIND_STRUCT, "pai"), std::nullopt);
   EXPECT_EQ(btf->find(BTF_KIND_STRUCT, "pairs"), std::nullopt);
   EXPECT_EQ(btf->find(BTF_KIND_UNKN, ""), std::nullopt);
+  EXPECT_EQ(btf->find(BTF_KIND_ENUM64, std::string_view("wide\0and more than the strings hold", 35)),
+            std::nullopt);
   EXPECT_STREQ(btf->name(forward), "later");
   EXPECT_STREQ(btf->name(0), "");
   EXPECT_STREQ(btf->name(wide + 1), "");

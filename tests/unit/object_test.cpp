@@ -536,7 +536,7 @@ TEST(Object, RefusesTooManySubprograms) {
   ElfBuilder elf;
   std::vector<bpf_insn> text;
   for (int i = 0; i < 300; ++i)
-    text.insert(text.end(), {insn(kCall, i < 299 ? 1 : -2, BPF_PSEUDO_CALL), insn(kExit)});
+    text.insert(text.end(), {insn(kCall, i < 299 ? 1 : -1, BPF_PSEUDO_CALL), insn(kExit)});
   const size_t section = elf.section(".text", SHT_PROGBITS, SHF_ALLOC | SHF_EXECINSTR, bytes_of(text));
   for (uint64_t i = 0; i < 300; ++i) {
     elf.symbol("f" + std::to_string(i), STT_FUNC, STB_LOCAL, section, i * 2 * kInsn, 2 * kInsn);
