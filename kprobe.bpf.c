@@ -1,10 +1,10 @@
 // The kernel side: every raw RTT sample, before smoothing, added to its socket's flow entry.
 //
-// The code runs in softirq, where the current task is somebody else; only the socket says whose sample it is. User space
-// decides which sockets are owned by a watched process; foreign traffic cannot take their room.
+// The code runs in softirq, where the current task is somebody else; only the socket says whose sample it is.
+// User space decides which sockets are owned by a watched process; foreign traffic cannot take their room.
 //
-// One sample path for all hooks. `direct` (a constant after inlining) chooses between loads the verifier proves through
-// BTF (fentry, tp_btf) and bpf_probe_read_kernel (kprobe, raw tracepoint).
+// One sample path for all hooks. `direct` (a constant after inlining) chooses between loads the verifier
+// proves through BTF (fentry, tp_btf) and bpf_probe_read_kernel (kprobe, raw tracepoint).
 
 #include "kprobe.h"
 
@@ -16,12 +16,12 @@
 #define AF_INET6 10
 
 // Helpers: numbers from include/uapi/linux/bpf.h (___BPF_FUNC_MAPPER).
-static void *(*map_lookup)(void *map, const void *key) = (void *)BPF_FUNC_map_lookup_elem;
-static long (*map_update)(void *map, const void *key, const void *value, __u64 flags) =
-    (void *)BPF_FUNC_map_update_elem;
-static long (*probe_read_kernel)(void *to, __u32 size, const void *from) = (void *)BPF_FUNC_probe_read_kernel;
-static __u64 (*ktime_get_ns)(void) = (void *)BPF_FUNC_ktime_get_ns;
-static __u64 (*jiffies64)(void) = (void *)BPF_FUNC_jiffies64;
+static void* (*map_lookup)(void* map, const void* key) = (void*)BPF_FUNC_map_lookup_elem;
+static long (*map_update)(void* map, const void* key, const void* value,
+                          __u64 flags) = (void*)BPF_FUNC_map_update_elem;
+static long (*probe_read_kernel)(void* to, __u32 size, const void* from) = (void*)BPF_FUNC_probe_read_kernel;
+static __u64 (*ktime_get_ns)(void) = (void*)BPF_FUNC_ktime_get_ns;
+static __u64 (*jiffies64)(void) = (void*)BPF_FUNC_jiffies64;
 
 // The parts of kernel types that are read; offsets come from the running kernel's BTF (CO-RE).
 struct ns_common {
@@ -31,7 +31,7 @@ struct net {
   struct ns_common ns;
 } CORE;
 typedef struct {
-  struct net *net;
+  struct net* net;
 } possible_net_t;
 struct in6_addr {
   union {
@@ -53,10 +53,10 @@ struct inode {
   unsigned long i_ino;
 } CORE;
 struct file {
-  struct inode *f_inode;
+  struct inode* f_inode;
 } CORE;
 struct socket {
-  struct file *file;
+  struct file* file;
 } CORE;
 struct socket_alloc {
   struct socket socket;
@@ -64,7 +64,7 @@ struct socket_alloc {
 } CORE;
 struct sock {
   struct sock_common __sk_common;
-  struct socket *sk_socket;
+  struct socket* sk_socket;
 } CORE;
 struct tcp_rack {
   __u64 mstamp;
@@ -82,16 +82,16 @@ struct tcp_sock {
   struct tcp_rack rack;
 } CORE;
 
-static struct tcp_sock *(*skc_to_tcp_sock)(void *sk) = (void *)BPF_FUNC_skc_to_tcp_sock;
+static struct tcp_sock* (*skc_to_tcp_sock)(void* sk) = (void*)BPF_FUNC_skc_to_tcp_sock;
 
-#define GET(ptr, field)                                               \
-  ({                                                                  \
-    __typeof__((ptr)->field) value_ = 0;                              \
-    if (direct)                                                       \
-      value_ = (ptr)->field;                                          \
-    else                                                              \
-      probe_read_kernel(&value_, sizeof value_, &(ptr)->field);       \
-    value_;                                                           \
+#define GET(ptr, field)                                         \
+  ({                                                            \
+    __typeof__((ptr)->field) value_ = 0;                        \
+    if (direct)                                                 \
+      value_ = (ptr)->field;                                    \
+    else                                                        \
+      probe_read_kernel(&value_, sizeof value_, &(ptr)->field); \
+    value_;                                                     \
   })
 
 // Kinds of __builtin_preserve_field_info: enum bpf_core_relo_kind, include/uapi/linux/bpf.h.
@@ -106,29 +106,29 @@ static struct tcp_sock *(*skc_to_tcp_sock)(void *sk) = (void *)BPF_FUNC_skc_to_t
 struct {
   MAP_UINT(type, BPF_MAP_TYPE_HASH);
   MAP_UINT(max_entries, KITTY_MAX_OWNED_FLOWS);
-  __u64 *key;
-  struct kitty_flow *value;
+  __u64* key;
+  struct kitty_flow* value;
 } owned SEC(".maps");
 
 struct {
   MAP_UINT(type, BPF_MAP_TYPE_LRU_HASH);
   MAP_UINT(max_entries, KITTY_MIN_PENDING_FLOWS);
-  __u64 *key;
-  struct kitty_flow *value;
+  __u64* key;
+  struct kitty_flow* value;
 } pending SEC(".maps");
 
 struct {
   MAP_UINT(type, BPF_MAP_TYPE_HASH);
   MAP_UINT(max_entries, KITTY_MAX_WATCHED_NETNS);
-  __u32 *key;
-  __u32 *value;
+  __u32* key;
+  __u32* value;
 } watched_netns SEC(".maps");
 
 struct {
   MAP_UINT(type, BPF_MAP_TYPE_PERCPU_ARRAY);
   MAP_UINT(max_entries, KITTY_MISS_COUNT);
-  __u32 *key;
-  __u64 *value;
+  __u32* key;
+  __u64* value;
 } misses SEC(".maps");
 
 // .data: written by user space at every tick, never here. Starts at 1, so that a zeroed entry is of no tick.
@@ -140,7 +140,7 @@ static const __u32 kRttBoundsUs[32] = {KITTY_RTT_BOUNDS_US};
 static const struct kitty_flow kEmptyFlow = {};
 
 INLINE void count_miss(__u32 which) {
-  __u64 *count = map_lookup(&misses, &which);
+  __u64* count = map_lookup(&misses, &which);
   if (count) *count += 1;
 }
 
@@ -155,25 +155,25 @@ INLINE __u32 bucket_of(__u32 us) {
   return bucket;
 }
 
-INLINE __u64 inode_of(struct sock *sk, const int direct) {
-  struct socket *socket = GET(sk, sk_socket);
+INLINE __u64 inode_of(struct sock* sk, const int direct) {
+  struct socket* socket = GET(sk, sk_socket);
   if (!socket) return 0;
   if (direct) {
     // The verifier knows `socket` as a struct socket only, not as the socket_alloc around it.
-    struct file *file = socket->file;
+    struct file* file = socket->file;
     if (!file) return 0;
-    struct inode *inode = file->f_inode;
+    struct inode* inode = file->f_inode;
     return inode ? inode->i_ino : 0;
   }
-  return GET((struct socket_alloc *)socket, vfs_inode.i_ino);
+  return GET((struct socket_alloc*)socket, vfs_inode.i_ino);
 }
 
-INLINE __u32 netns_of(struct sock *sk, const int direct) {
-  struct net *net = GET(sk, __sk_common.skc_net.net);
+INLINE __u32 netns_of(struct sock* sk, const int direct) {
+  struct net* net = GET(sk, __sk_common.skc_net.net);
   return net ? GET(net, ns.inum) : 0;
 }
 
-INLINE void set_mapped(__u32 *address, const __u32 *ipv4) {
+INLINE void set_mapped(__u32* address, const __u32* ipv4) {
   address[0] = 0;
   address[1] = 0;
   address[2] = __builtin_bswap32(0x0000ffff);
@@ -181,7 +181,7 @@ INLINE void set_mapped(__u32 *address, const __u32 *ipv4) {
 }
 
 // Once per socket, so probe reads serve every hook.
-INLINE void start_flow(struct kitty_flow *flow, struct sock *sk, __u32 hash) {
+INLINE void start_flow(struct kitty_flow* flow, struct sock* sk, __u32 hash) {
   const int direct = 0;
   __u32 resets = flow->hash ? flow->resets + 1 : flow->resets;
   __builtin_memset(flow, 0, sizeof *flow);
@@ -201,11 +201,11 @@ INLINE void start_flow(struct kitty_flow *flow, struct sock *sk, __u32 hash) {
 
 // The owned entry of the socket, else the pending one of its watched namespace, else none.
 struct found {
-  struct kitty_flow *flow;
+  struct kitty_flow* flow;
   int pending;
 };
 
-INLINE struct found find_flow(struct sock *sk, const int direct, const int create) {
+INLINE struct found find_flow(struct sock* sk, const int direct, const int create) {
   struct found found = {};
   __u64 inode = inode_of(sk, direct);
   if (inode) found.flow = map_lookup(&owned, &inode);
@@ -231,19 +231,20 @@ INLINE struct found find_flow(struct sock *sk, const int direct, const int creat
   return found;
 }
 
-// The sum of the closed intervals and the open one, in jiffies: tcp_get_info_chrono_stats() of net/ipv4/tcp.c.
-INLINE __u32 busy_jiffies(struct tcp_sock *tp, const int direct) {
+// The sum of the closed intervals and the open one, in jiffies: tcp_get_info_chrono_stats() of
+// net/ipv4/tcp.c.
+INLINE __u32 busy_jiffies(struct tcp_sock* tp, const int direct) {
   __u32 busy = GET(tp, chrono_stat[0]) + GET(tp, chrono_stat[1]) + GET(tp, chrono_stat[2]);
   __u64 type = 0;
   __u32 size = FIELD_BYTE_SIZE(tp->chrono_type);
   if (size > 8) size = 8;
-  probe_read_kernel(&type, size, (void *)tp + FIELD_BYTE_OFFSET(tp->chrono_type));
+  probe_read_kernel(&type, size, (void*)tp + FIELD_BYTE_OFFSET(tp->chrono_type));
   type = type << FIELD_LSHIFT(tp->chrono_type) >> FIELD_RSHIFT(tp->chrono_type);
   if (type) busy += (__u32)jiffies64() - GET(tp, chrono_start);
   return busy;
 }
 
-INLINE void snapshot_counters(struct kitty_counters *to, struct tcp_sock *tp, __u64 now, const int direct) {
+INLINE void snapshot_counters(struct kitty_counters* to, struct tcp_sock* tp, __u64 now, const int direct) {
   __u32 have = 0;
   if (FIELD_EXISTS(tp->segs_out)) {
     to->segs_out = GET(tp, segs_out);
@@ -273,14 +274,14 @@ INLINE void snapshot_counters(struct kitty_counters *to, struct tcp_sock *tp, __
   to->ns = now;
 }
 
-INLINE struct tcp_sock *tcp_sock_of(struct sock *sk, const int direct) {
-  return direct ? skc_to_tcp_sock(sk) : (struct tcp_sock *)sk;
+INLINE struct tcp_sock* tcp_sock_of(struct sock* sk, const int direct) {
+  return direct ? skc_to_tcp_sock(sk) : (struct tcp_sock*)sk;
 }
 
 #define COUNTERS_INTERVAL_NS 1000000
 
-INLINE void add_sample(struct found found, struct sock *sk, __u32 us, const int direct) {
-  struct kitty_flow *flow = found.flow;
+INLINE void add_sample(struct found found, struct sock* sk, __u32 us, const int direct) {
+  struct kitty_flow* flow = found.flow;
   if (found.pending) count_miss(KITTY_MISS_PENDING);
   __u64 now = ktime_get_ns();
   __u32 bucket = bucket_of(us);
@@ -296,11 +297,11 @@ INLINE void add_sample(struct found found, struct sock *sk, __u32 us, const int 
     flow->tick_min_us[slot] = us;
   }
   if (now - flow->counters.ns < COUNTERS_INTERVAL_NS) return;
-  struct tcp_sock *tp = tcp_sock_of(sk, direct);
+  struct tcp_sock* tp = tcp_sock_of(sk, direct);
   if (tp) snapshot_counters(&flow->counters, tp, now, direct);
 }
 
-INLINE int on_rtt(struct sock *sk, long us, const int direct) {
+INLINE int on_rtt(struct sock* sk, long us, const int direct) {
   if (us < 0) return 0;
   if (us > KITTY_MAX_RTT_US) {
     count_miss(KITTY_MISS_INSANE);
@@ -311,9 +312,12 @@ INLINE int on_rtt(struct sock *sk, long us, const int direct) {
   return 0;
 }
 
-// tcp_ack_update_rtt(sk, flag, seq_rtt_us, sack_rtt_us, ...) of net/ipv4/tcp_input.c takes the first of the two that is
-// not negative. The third source, a difference of timestamps, is milliseconds coarse and left alone.
-INLINE long first_rtt(long seq_rtt_us, long sack_rtt_us) { return seq_rtt_us >= 0 ? seq_rtt_us : sack_rtt_us; }
+// tcp_ack_update_rtt(sk, flag, seq_rtt_us, sack_rtt_us, ...) of net/ipv4/tcp_input.c takes the first of the
+// two that is not negative. The third source, a difference of timestamps, is milliseconds coarse and left
+// alone.
+INLINE long first_rtt(long seq_rtt_us, long sack_rtt_us) {
+  return seq_rtt_us >= 0 ? seq_rtt_us : sack_rtt_us;
+}
 
 // The first four argument registers, as struct pt_regs has them at a kprobe.
 #if defined(__TARGET_ARCH_x86)  // arch/x86/include/uapi/asm/ptrace.h
@@ -336,27 +340,28 @@ struct probe_regs {
 #error "kprobe.bpf.c: no argument registers known for this target"
 #endif
 
-SEC("kprobe/tcp_rtt_estimator") int kprobe_estimator(struct probe_regs *regs) {
-  return on_rtt((struct sock *)ARG1(regs), (long)ARG2(regs), 0);
+SEC("kprobe/tcp_rtt_estimator") int kprobe_estimator(struct probe_regs* regs) {
+  return on_rtt((struct sock*)ARG1(regs), (long)ARG2(regs), 0);
 }
 
-SEC("kprobe/tcp_ack_update_rtt") int kprobe_ack(struct probe_regs *regs) {
-  return on_rtt((struct sock *)ARG1(regs), first_rtt((long)ARG3(regs), (long)ARG4(regs)), 0);
+SEC("kprobe/tcp_ack_update_rtt") int kprobe_ack(struct probe_regs* regs) {
+  return on_rtt((struct sock*)ARG1(regs), first_rtt((long)ARG3(regs), (long)ARG4(regs)), 0);
 }
 
-SEC("fentry/tcp_rtt_estimator") int fentry_estimator(__u64 *args) {
-  return on_rtt((struct sock *)args[0], (long)args[1], 1);
+SEC("fentry/tcp_rtt_estimator") int fentry_estimator(__u64* args) {
+  return on_rtt((struct sock*)args[0], (long)args[1], 1);
 }
 
-SEC("fentry/tcp_ack_update_rtt") int fentry_ack(__u64 *args) {
-  return on_rtt((struct sock *)args[0], first_rtt((long)args[2], (long)args[3]), 1);
+SEC("fentry/tcp_ack_update_rtt") int fentry_ack(__u64* args) {
+  return on_rtt((struct sock*)args[0], first_rtt((long)args[2], (long)args[3]), 1);
 }
 
-// Fires for each packet received, before its ACK is processed, so it shows the sample of the ACK before: late by one
-// packet, and the same one again when data or a repeated ACK came. Degraded, but it needs no probe on a function.
-SEC("tp_btf/tcp_probe") int probe_rack(__u64 *args) {
-  struct sock *sk = (struct sock *)args[0];
-  struct tcp_sock *tp = skc_to_tcp_sock(sk);
+// Fires for each packet received, before its ACK is processed, so it shows the sample of the ACK before: late
+// by one packet, and the same one again when data or a repeated ACK came. Degraded, but it needs no probe on
+// a function.
+SEC("tp_btf/tcp_probe") int probe_rack(__u64* args) {
+  struct sock* sk = (struct sock*)args[0];
+  struct tcp_sock* tp = skc_to_tcp_sock(sk);
   if (!tp) return 0;
   __u64 mstamp = tp->rack.mstamp;
   __u32 us = tp->rack.rtt_us;
@@ -368,19 +373,20 @@ SEC("tp_btf/tcp_probe") int probe_rack(__u64 *args) {
   return 0;
 }
 
-// A flow that gets no ACK shows its retransmits all the same. Never counts events: about two segments stand behind one.
-SEC("raw_tp/tcp_retransmit_skb") int on_retransmit(__u64 *args) {
+// A flow that gets no ACK shows its retransmits all the same. Never counts events: about two segments stand
+// behind one.
+SEC("raw_tp/tcp_retransmit_skb") int on_retransmit(__u64* args) {
   const int direct = 0;
-  struct sock *sk = (struct sock *)args[0];
-  struct tcp_sock *tp = (struct tcp_sock *)sk;
-  struct kitty_flow *flow = find_flow(sk, 0, 0).flow;
+  struct sock* sk = (struct sock*)args[0];
+  struct tcp_sock* tp = (struct tcp_sock*)sk;
+  struct kitty_flow* flow = find_flow(sk, 0, 0).flow;
   if (!flow || !FIELD_EXISTS(tp->total_retrans)) return 0;
   flow->counters.total_retrans = GET(tp, total_retrans);
   flow->counters.have |= KITTY_HAVE_TOTAL_RETRANS;
   return 0;
 }
 
-SEC("raw_tp/sched_process_exec") int on_exec(__u64 *args) {
+SEC("raw_tp/sched_process_exec") int on_exec(__u64* args) {
   (void)args;
   __sync_fetch_and_add(&execs, 1);
   return 0;

@@ -1,7 +1,9 @@
-/* The layouts that kprobe.bpf.c and the agent share. Plain C, fixed-size members, no padding left to the compiler.
+/* The layouts that kprobe.bpf.c and the agent share. Plain C, fixed-size members, no padding left to the
+ * compiler.
  *
- * The key of `owned` and `pending` is the inode number of the socket (u64): the one identity that /proc/PID/fd, net/tcp
- * and the kernel's struct sock agree on, unlike a port, which every network namespace has. */
+ * The key of `owned` and `pending` is the inode number of the socket (u64): the one identity that
+ * /proc/PID/fd, net/tcp and the kernel's struct sock agree on, unlike a port, which every network namespace
+ * has. */
 #pragma once
 
 #include <linux/types.h>
@@ -9,13 +11,15 @@
 /* Bounds. A full table is visible as kitty_flow_table_full_total. */
 #define KITTY_MAX_OWNED_FLOWS 8192
 #define KITTY_MAX_WATCHED_NETNS 1024
-/* The LRU is cut into per-CPU free lists of up to 128 entries (kernel/bpf/bpf_lru_list.c, LOCAL_FREE_TARGET), so the
- * agent raises this to 128 x possible CPUs where there are many. */
+/* The LRU is cut into per-CPU free lists of up to 128 entries (kernel/bpf/bpf_lru_list.c, LOCAL_FREE_TARGET),
+ * so the agent raises this to 128 x possible CPUs where there are many. */
 #define KITTY_MIN_PENDING_FLOWS 1024
 
-/* Upper bounds of the RTT histogram, microseconds; one more bucket is +Inf. A 1-2-5 series, so that a person reads it. */
-#define KITTY_RTT_BOUNDS_US                                                                                        \
-  10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000, 500000, 1000000, 2000000, 5000000
+/* Upper bounds of the RTT histogram, microseconds; one more bucket is +Inf. A 1-2-5 series, so that a person
+ * reads it. */
+#define KITTY_RTT_BOUNDS_US                                                                          \
+  10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000, 500000, 1000000, \
+      2000000, 5000000
 #define KITTY_RTT_BOUND_COUNT 18
 #define KITTY_RTT_BUCKETS (KITTY_RTT_BOUND_COUNT + 1)
 
@@ -34,32 +38,32 @@ enum kitty_have {
 
 /* struct tcp_sock's own counters as of `ns`; they count from the socket's birth. The u32 ones wrap. */
 struct kitty_counters {
-  __u64 ns;           /* CLOCK_MONOTONIC of this snapshot; 0: none yet */
-  __u64 bytes_sent;   /* data bytes, retransmitted ones included (RFC 4898 tcpEStatsPerfHCDataOctetsOut) */
-  __u64 bytes_acked;  /* RFC 4898 tcpEStatsAppHCThruOctetsAcked */
-  __u32 segs_out;     /* RFC 4898 tcpEStatsPerfSegsOut */
+  __u64 ns;          /* CLOCK_MONOTONIC of this snapshot; 0: none yet */
+  __u64 bytes_sent;  /* data bytes, retransmitted ones included (RFC 4898 tcpEStatsPerfHCDataOctetsOut) */
+  __u64 bytes_acked; /* RFC 4898 tcpEStatsAppHCThruOctetsAcked */
+  __u32 segs_out;    /* RFC 4898 tcpEStatsPerfSegsOut */
   __u32 data_segs_out;
   __u32 total_retrans; /* segments retransmitted */
-  __u32 busy_jiffies;  /* time with data in flight or queued: the sum of chrono_stat[] and the open interval */
-  __u32 have;          /* enum kitty_have */
+  __u32 busy_jiffies; /* time with data in flight or queued: the sum of chrono_stat[] and the open interval */
+  __u32 have;         /* enum kitty_have */
   __u32 pad;
 };
 
 /* One socket's flow. The socket's own lock serialises its updates, so plain adds suffice. */
 struct kitty_flow {
-  __u32 local[4];  /* network byte order; IPv4 as ::ffff:a.b.c.d */
+  __u32 local[4]; /* network byte order; IPv4 as ::ffff:a.b.c.d */
   __u32 remote[4];
   __u16 local_port; /* host byte order */
   __u16 remote_port;
   __u32 netns;  /* inum of the network namespace */
-  __u32 hash;   /* sk_hash, which the kernel computes from namespace, addresses and ports: another value means another
-                   tuple, and resets the entry */
+  __u32 hash;   /* sk_hash, which the kernel computes from namespace, addresses and ports: another value means
+                   another   tuple, and resets the entry */
   __u32 resets; /* how often that happened */
-  __u64 last_ns; /* CLOCK_MONOTONIC of the latest sample; 0: none yet */
+  __u64 last_ns;     /* CLOCK_MONOTONIC of the latest sample; 0: none yet */
   __u64 rack_mstamp; /* tcp_probe hook only: the transmit time of the segment last sampled, to tell repeats */
   __u64 rtt_sum_us;
   __u64 buckets[KITTY_RTT_BUCKETS]; /* the count of samples is their sum */
-  __u32 tick[2];       /* minimum per tick, by its parity, so that one is complete while the other fills */
+  __u32 tick[2]; /* minimum per tick, by its parity, so that one is complete while the other fills */
   __u32 tick_min_us[2];
   struct kitty_counters counters;
 };

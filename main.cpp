@@ -83,7 +83,7 @@ int run_agent(const cli::Flags& flags) {
   const Result<Fd> procfs_root = procfs::open_root(flags.procfs_path.c_str());
   if (!procfs_root) return say(kNothingToServe, procfs_root.error());
 
-  collector::RttSource rtt =
+  const collector::RttSource rtt =
       collector::open_rtt_source(collector::embedded_object(), flags.btf_path, flags.rtt_hook);
   log_hook(rtt.hook);
 

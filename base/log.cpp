@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, 4> kNames = {"debug", "info", "warn", "er
 // logfmt quotes a value that holds a space, a quote, an equals sign or a control character, or is empty.
 void append_value(std::string& out, std::string_view value) {
   bool plain = !value.empty();
-  for (char c : value) {
+  for (const char c : value) {
     if (static_cast<unsigned char>(c) <= ' ' || c == '"' || c == '=' || c == '\\' || c == 0x7f) plain = false;
   }
   if (plain) {
@@ -26,7 +26,7 @@ void append_value(std::string& out, std::string_view value) {
     return;
   }
   out += '"';
-  for (char c : value) {
+  for (const char c : value) {
     if (c == '"' || c == '\\') {
       out += '\\';
       out += c;
@@ -53,7 +53,7 @@ void emit(Level level, std::string_view message, std::initializer_list<Field> fi
   std::string line(stamp, n);
   line += format_line(level, message, fields);
   line += '\n';
-  [[maybe_unused]] ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
 }  // namespace

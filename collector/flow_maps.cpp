@@ -101,7 +101,7 @@ std::array<uint64_t, KITTY_MISS_COUNT> FlowMaps::misses() {
   std::array<uint64_t, KITTY_MISS_COUNT> sums{};
   for (uint32_t which = 0; which < KITTY_MISS_COUNT; ++which) {
     if (!maps_[misses_].lookup_per_cpu(which, std::span(per_cpu_)).value_or(false)) continue;
-    for (uint64_t value : per_cpu_) sums[which] += value;
+    for (const uint64_t value : per_cpu_) sums[which] += value;
   }
   return sums;
 }

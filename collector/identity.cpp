@@ -10,7 +10,7 @@ namespace {
 struct Variable {
   procfs::EnvironName name;
   std::string RankLabels::* label;
-  std::string_view means_absent = {};  // a value that a launcher sets to say nothing
+  std::string_view means_absent = "";  // a value that a launcher sets to say nothing
 };
 
 constexpr std::array kVariables = {
@@ -37,6 +37,7 @@ constexpr std::array kVariables = {
 
 std::vector<procfs::EnvironVariable> identity_variables() {
   std::vector<procfs::EnvironVariable> variables;
+  variables.reserve(kVariables.size());
   for (const Variable& variable : kVariables) variables.push_back({variable.name});
   return variables;
 }

@@ -85,7 +85,7 @@ Result<uint32_t> run_self_test(FlowMaps& maps) {
   if (!read) return fail("loopback self-test", "map owned", 0, "the entry went away");
 
   uint64_t samples = 0;
-  for (uint64_t bucket : flow.buckets) samples += bucket;
+  for (const uint64_t bucket : flow.buckets) samples += bucket;
   if (samples < kSelfTestSamples) {
     return fail("loopback self-test", {}, 0,
                 "it fired for " + std::to_string(samples) + " of " + std::to_string(kSelfTestRounds) +

@@ -125,7 +125,7 @@ std::string format_labels(Labels labels) {
 
 HistogramBounds::HistogramBounds(std::span<const double> bounds) {
   texts_.reserve(bounds.size());
-  for (double bound : bounds) texts_.emplace_back(Value(bound).text());
+  for (const double bound : bounds) texts_.emplace_back(Value(bound).text());
 }
 
 void ExpositionWriter::begin() {
@@ -158,7 +158,7 @@ bool ExpositionWriter::make_room(size_t lines, size_t line_bytes) {
   text_ += "# HELP ";
   text_ += name_;
   text_ += ' ';
-  for (char c : help_) {
+  for (const char c : help_) {
     if (c == '\n') {
       text_ += "\\n";
       continue;

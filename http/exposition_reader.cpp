@@ -65,7 +65,7 @@ std::unexpected<Error> bad_line(size_t line, std::string_view detail) {
 
 bool is_metric_name(std::string_view name) {
   if (name.empty() || (name.front() >= '0' && name.front() <= '9')) return false;
-  for (char c : name) {
+  for (const char c : name) {
     if (!is_name_byte(c) && c != ':') return false;
   }
   return true;

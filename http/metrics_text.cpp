@@ -19,6 +19,7 @@ constexpr double kUsPerSecond = 1e6;
 std::vector<double> rtt_bounds_seconds() {
   constexpr std::array<uint32_t, KITTY_RTT_BOUND_COUNT> kBoundsUs = {KITTY_RTT_BOUNDS_US};
   std::vector<double> seconds;
+  seconds.reserve(kBoundsUs.size());
   for (const uint32_t us : kBoundsUs) seconds.push_back(us / kUsPerSecond);
   return seconds;
 }

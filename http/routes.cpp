@@ -76,7 +76,7 @@ Status check_telemetry_path(std::string_view path) {
   if (!path.starts_with('/')) return bad("it must start with '/', as /metrics does");
   if (path.size() > kMaxTelemetryPathBytes) return bad("longer than 128 bytes");
   if (path == "/-" || path.starts_with("/-/")) return bad("/-/ is for /-/healthy and /-/ready");
-  for (char c : path) {
+  for (const char c : path) {
     if (!is_alnum(c) && std::string_view("-._~/").find(c) == std::string_view::npos) {
       return bad("only letters, digits and -._~/ are allowed");
     }
@@ -110,7 +110,7 @@ std::optional<int> refusal(std::string_view head) {
     const std::string_view name = line->substr(0, colon);
     if (colon == std::string_view::npos || !is_token(name)) return kBadRequest;
     const std::string_view value = trim(line->substr(colon + 1));
-    for (std::string_view refused : {"Transfer-Encoding", "Range", "Expect"}) {
+    for (const std::string_view refused : {"Transfer-Encoding", "Range", "Expect"}) {
       if (equals_ignoring_case(name, refused)) unwanted = true;
     }
     if (equals_ignoring_case(name, "Content-Length") && value != "0") unwanted = true;

@@ -193,7 +193,7 @@ void Server::Loop::stop() {
   if (!thread_.joinable()) return;
   const uint64_t one = 1;
   // Cannot fail: the counter is far from its maximum, and the descriptor is ours.
-  [[maybe_unused]] ssize_t written = ::write(stop_event_.get(), &one, sizeof one);
+  [[maybe_unused]] const ssize_t written = ::write(stop_event_.get(), &one, sizeof one);
   thread_.join();
 }
 

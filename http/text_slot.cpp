@@ -3,7 +3,7 @@
 namespace kitty::http {
 
 bool TextSlot::publish(std::string& text) {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   // Under the lock nobody can become a reader, so a buffer without readers, the latest included, is the
   // writer's alone.
   auto is_free = [](const detail::TextBuffer& buffer) {
@@ -21,7 +21,7 @@ bool TextSlot::publish(std::string& text) {
 }
 
 SharedText TextSlot::read() {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   if (latest_ != nullptr) latest_->readers.fetch_add(1, std::memory_order_relaxed);
   return SharedText(latest_);
 }

@@ -416,15 +416,15 @@ Result<bool> CoreResolver::match(const CoreRelocation& relocation, const Path& w
   if (is_type_kind(relocation.kind)) return types_compatible(wanted.root, candidate, 0);
 
   if (!is_field_kind(relocation.kind)) {
-    const auto id = target_->skip_modifiers(candidate);
-    const Btf::Type type = target_->type(id.value_or(0));
+    const uint32_t id = target_->skip_modifiers(candidate).value_or(0);
+    const Btf::Type type = target_->type(id);
     if (!is_enum(type.kind)) return false;
     if (Status status = spend(type.count); !status) return std::unexpected(status.error());
     const std::string_view name = essential(wanted.steps[0].name);
     for (uint32_t i = 0; i < type.count; ++i) {
       const auto other = target_->string_at(target_->enumerator(type, i).name);
       if (!other || essential(*other) != name) continue;
-      path.steps[path.length++] = {*id, i, other->data()};
+      path.steps[path.length++] = {id, i, other->data()};
       return true;
     }
     return false;

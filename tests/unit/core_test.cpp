@@ -477,7 +477,10 @@ TEST(CoreApply, Refuses) {
       {"move_too_large", value_of(4, uint64_t{1} << 32), {insn(kMove, 0, 4)}, "does not fit into 32 bits"},
       {"load_holds_another", value_of(4, 8, 4, 4), {insn(kLoad32, 8, 0)}, "it holds 8"},
       {"load_too_far", value_of(4, 32768, 4, 4), {insn(kLoad32, 4, 0)}, "32768 does not fit into 16 bits"},
-      {"load_of_another_size", value_of(4, 8, 4, 8), {insn(kLoad64, 4, 0)}, "accesses 8 bytes where the object's BTF says 4"},
+      {"load_of_another_size",
+       value_of(4, 8, 4, 8),
+       {insn(kLoad64, 4, 0)},
+       "accesses 8 bytes where the object's BTF says 4"},
       {"load_to_odd_size", value_of(4, 8, 4, 3), {insn(kLoad32, 4, 0)}, "no load or store has 3 bytes"},
       {"jump", value_of(0, 0), {insn(BPF_JMP | BPF_JA, 0, 0)}, "neither"},
   };
