@@ -25,8 +25,7 @@ RELEASE  := -Os -flto=auto -ffunction-sections -fdata-sections -fstack-protector
 LDRELEASE := -static -flto=auto -Wl,--gc-sections -Wl,--build-id=none -Wl,-z,noexecstack -s
 # SANITIZE=address,undefined or SANITIZE=thread builds the tests into a folder of their own.
 comma   := ,
-# gcc 12 sees overruns in std::string that are none (its bugs 105329, 105651) where tests build long ones.
-CHECK   := -O1 -g1 -Wno-array-bounds -Wno-restrict $(addprefix -fsanitize=,$(SANITIZE)) $(if $(SANITIZE),-fno-sanitize-recover=all)
+CHECK   := -g1 $(addprefix -fsanitize=,$(SANITIZE)) $(if $(SANITIZE),-fno-sanitize-recover=all)
 T       := $(B)/check$(addprefix -,$(subst $(comma),-,$(SANITIZE)))
 
 # A kprobe's arguments are in registers, so the BPF object is one of its architecture.
@@ -53,7 +52,7 @@ test-long: packages-build packages-test
 
 # The steps of tests/all, each of use by itself.
 unit: $(T)/unit_tests
-	$(Q)$(if $(filter thread,$(SANITIZE)),setarch -R) $(T)/unit_tests $(if $(TESTS),--gtest_filter='$(TESTS)')
+	$(Q)$(if $(filter thread,$(SANITIZE)),setarch -R) $(T)/unit_tests --gtest_brief=1 $(if $(TESTS),--gtest_filter='$(TESTS)')
 
 lint:
 	$(Q)tests/lint

@@ -10,7 +10,7 @@ namespace {
 struct Variable {
   procfs::EnvironName name;
   std::string RankLabels::* label;
-  std::string_view means_absent = "";  // a value that a launcher sets to say nothing
+  std::string_view means_absent = {};  // a value that a launcher sets to say nothing
 };
 
 constexpr std::array kVariables = {

@@ -100,6 +100,15 @@ TEST(MetricsText, PassesPromtoolButForTheNamedLint) {
   EXPECT_EQ(complaints, "");
 }
 
+TEST(MetricsText, AFieldThatTheKernelLacksCostsItsMetricOnly) {
+  Fixture fixture;
+  fixture.own.have &= ~static_cast<uint32_t>(KITTY_HAVE_BYTES_SENT);
+  const std::string text = fixture.render();
+  EXPECT_EQ(text.find("kitty_tcp_bytes_sent_total"), std::string::npos);
+  EXPECT_NE(text.find("kitty_tcp_segments_sent_total{"), std::string::npos);
+  EXPECT_NE(text.find("kitty_tcp_rtt_seconds_count{"), std::string::npos);
+}
+
 TEST(MetricsText, WithoutAHookTheRestIsServed) {
   Fixture fixture;
   fixture.metrics.processes[0].own = nullptr;

@@ -1,13 +1,18 @@
 // The ladder on the running kernel, whatever that is.
 #include "collector/rtt_hook.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "collector/embedded_object.h"
 #include "collector/self_test.h"
 #include "kernel_tests.h"
+#include "loader/kernel_btf.h"
+#include "procfs/file.h"
+#include "procfs/net_namespace.h"
 #include "tcp_pair.h"
 
 namespace kitty::collector {
@@ -63,6 +68,68 @@ TEST(RttHook, TcpProbeCountsTheSamplesOfAnOwnedSocketOnly) {
   kitty_flow pending;
   EXPECT_FALSE(source.maps->take_pending(testing::inode_of(foreign.client), pending))
       << "its namespace is not watched";
+}
+
+// Before its process is found, a socket's samples wait in `pending`, if its namespace is watched.
+TEST(RttHook, SamplesOfUnknownSocketsInWatchedNamespacesAreKept) {
+  KITTY_NEEDS_KERNEL();
+  const RttSource source = open("tp_btf/tcp_probe");
+  ASSERT_NE(source.maps, nullptr) << source.hook.refusals.front().reason;
+  const auto self = procfs::open_at(AT_FDCWD, "/proc/self", O_DIRECTORY);
+  ASSERT_TRUE(self);
+  const auto netns = procfs::read_net_namespace(self->get());
+  ASSERT_TRUE(netns);
+  ASSERT_TRUE(source.maps->watch_netns(static_cast<uint32_t>(*netns)));
+  const testing::TcpPair pair;
+  for (int i = 0; i < 20; ++i) {
+    char byte = 'k';
+    ASSERT_EQ(send(pair.client.get(), &byte, 1, 0), 1);
+    ASSERT_EQ(recv(pair.server.get(), &byte, 1, 0), 1);
+    ASSERT_EQ(send(pair.server.get(), &byte, 1, 0), 1);
+    ASSERT_EQ(recv(pair.client.get(), &byte, 1, 0), 1);
+  }
+  const uint64_t inode = testing::inode_of(pair.client);
+  kitty_flow flow;
+  ASSERT_TRUE(source.maps->take_pending(inode, flow));
+  uint64_t samples = 0;
+  for (const uint64_t bucket : flow.buckets) samples += bucket;
+  EXPECT_GE(samples, 18U);
+  EXPECT_EQ(flow.netns, *netns);
+  EXPECT_GE(flow.counters.segs_out, 18U);
+  EXPECT_GE(source.maps->misses()[KITTY_MISS_PENDING], samples);
+  EXPECT_FALSE(source.maps->take_pending(inode, flow)) << "taken is taken";
+}
+
+TEST(RttHook, ABtfFileServesAsTheKernelsOwn) {
+  KITTY_NEEDS_KERNEL();
+  const RttSource source = open("tp_btf/tcp_probe", loader::kKernelBtfPath);
+  EXPECT_EQ(source.hook.name, "tp_btf/tcp_probe");
+}
+
+TEST(RttHook, NothingIsLeftAttached) {
+  KITTY_NEEDS_KERNEL();
+  const auto statistics = loader::enable_run_stats();
+  if (!statistics) GTEST_SKIP() << statistics.error().message();
+  std::optional<RttSource> source = open("tp_btf/tcp_probe");
+  ASSERT_NE(source->maps, nullptr);
+  // A second descriptor of the program outlives the link, so its count can be read when nothing calls it any
+  // more.
+  loader::Program program = std::move(source->hook.attached.front().program);
+  const auto run_count = [&program] { return program.run_stats().value_or(loader::RunStats{}).run_count; };
+  const auto exchange = [] {
+    const testing::TcpPair pair;
+    char byte = 'k';
+    EXPECT_EQ(send(pair.client.get(), &byte, 1, 0), 1);
+    EXPECT_EQ(recv(pair.server.get(), &byte, 1, 0), 1);
+  };
+  const uint64_t before = run_count();
+  exchange();
+  const uint64_t attached = run_count();
+  EXPECT_GT(attached, before);
+  source.reset();
+  const uint64_t detached = run_count();
+  exchange();
+  EXPECT_EQ(run_count(), detached);
 }
 
 TEST(RttHook, NoneAsksForNothing) {

@@ -20,6 +20,7 @@ from lab import Agent, Failure, Fault, Lab, median, rate, sent_bytes, show  # no
 SENDER, RECEIVER, PORT = "10.78.0.1", "10.78.0.2", 7000
 INTERVAL_S = 0.05  # 20 messages of 14 segments a second: light, idle most of the time, 600 segments in a few seconds
 
+OWN_RETRANSMITS = "kitty_tcp_retransmits_total"
 RTT, RETRANSMITS = "net_tcp_rtt_us", "net_tcp_retransmits_total"
 SEGMENTS, QUEUE = "net_tcp_out_segs_total", "net_tcp_tx_queue_bytes"
 
@@ -122,9 +123,13 @@ class Table:
             during = self.series(RETRANSMITS, fault.since)
         # What netem still held is dropped with it and sent again: the first seconds prove nothing.
         flat_s = 3 + self.wait_flat(RETRANSMITS, 5, 15, fault.until + 3)
+        # All of the namespace's retransmits are this process's: what the BPF side counts must be what snmp says.
+        own, all_of_them = (median(self.measure(name, 1)) for name in (OWN_RETRANSMITS, RETRANSMITS))
+        if abs(own - all_of_them) > 0.05 * all_of_them:
+            raise Failure(f"expected {OWN_RETRANSMITS} near {RETRANSMITS} {all_of_them:g}, seen {own:g}")
         return (
             f"quiet +0 in 5 s, fault +20 after {rose_s:.1f} s (+{rate(during) * 60:.0f}/min), "
-            f"flat again by {flat_s:.1f} s after"
+            f"flat again by {flat_s:.1f} s after; {own:g} by its own sockets, {all_of_them:g} in its namespace"
         )
 
     def throttle(self, *qdisc, segments_below, quiet):
