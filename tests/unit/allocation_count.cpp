@@ -95,6 +95,11 @@ void* counted(size_t size, std::align_val_t alignment) {
 
 void* operator new(size_t size) { return counted(size); }
 void* operator new[](size_t size) { return counted(size); }
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  ++allocations;
+  return std::malloc(size == 0 ? 1 : size);
+}
+void* operator new[](size_t size, const std::nothrow_t& tag) noexcept { return ::operator new(size, tag); }
 void* operator new(size_t size, std::align_val_t alignment) { return counted(size, alignment); }
 void* operator new[](size_t size, std::align_val_t alignment) { return counted(size, alignment); }
 void operator delete(void* pointer) noexcept { std::free(pointer); }

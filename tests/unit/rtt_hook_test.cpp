@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <optional>
@@ -82,6 +83,7 @@ TEST(RttHook, SamplesOfUnknownSocketsInWatchedNamespacesAreKept) {
   ASSERT_TRUE(source.maps->watch_netns(static_cast<uint32_t>(*netns)));
   const testing::TcpPair pair;
   for (int i = 0; i < 20; ++i) {
+    usleep(2000);  // the kernel's counters are copied once a millisecond at most
     char byte = 'k';
     ASSERT_EQ(send(pair.client.get(), &byte, 1, 0), 1);
     ASSERT_EQ(recv(pair.server.get(), &byte, 1, 0), 1);
