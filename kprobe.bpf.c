@@ -71,6 +71,7 @@ struct tcp_rack {
   __u32 rtt_us;
 } CORE;
 struct tcp_sock {
+  __u64 tcp_mstamp;
   __u32 segs_out;
   __u32 data_segs_out;
   __u64 bytes_sent;
@@ -244,7 +245,8 @@ INLINE __u32 busy_jiffies(struct tcp_sock* tp, const int direct) {
   return busy;
 }
 
-INLINE void snapshot_counters(struct kitty_counters* to, struct tcp_sock* tp, __u64 now, const int direct) {
+INLINE void snapshot_counters(struct kitty_counters* to, struct tcp_sock* tp, __u64 now_us,
+                              const int direct) {
   __u32 have = 0;
   if (FIELD_EXISTS(tp->segs_out)) {
     to->segs_out = GET(tp, segs_out);
@@ -271,23 +273,27 @@ INLINE void snapshot_counters(struct kitty_counters* to, struct tcp_sock* tp, __
     have |= KITTY_HAVE_BUSY;
   }
   to->have = have;
-  to->ns = now;
+  to->us = now_us;
 }
 
 INLINE struct tcp_sock* tcp_sock_of(struct sock* sk, const int direct) {
   return direct ? skc_to_tcp_sock(sk) : (struct tcp_sock*)sk;
 }
 
-#define COUNTERS_INTERVAL_NS 1000000
+#define COUNTERS_INTERVAL_US 1000
 
-INLINE void add_sample(struct found found, struct sock* sk, __u32 us, const int direct) {
+// CLOCK_MONOTONIC in microseconds, as TCP itself read it for this packet or the one before: a load where
+// bpf_ktime_get_ns would be a third of the program's time.
+INLINE __u64 packet_time_us(struct tcp_sock* tp, const int direct) {
+  return FIELD_EXISTS(tp->tcp_mstamp) ? GET(tp, tcp_mstamp) : ktime_get_ns() / 1000;
+}
+
+INLINE void add_sample(struct found found, struct tcp_sock* tp, __u32 us, const int direct) {
   struct kitty_flow* flow = found.flow;
   if (found.pending) count_miss(KITTY_MISS_PENDING);
-  __u64 now = ktime_get_ns();
   __u32 bucket = bucket_of(us);
   flow->rtt_sum_us += us;
   if (bucket < KITTY_RTT_BUCKETS) flow->buckets[bucket] += 1;
-  flow->last_ns = now;
   __u32 tick = current_tick;
   __u32 slot = tick & 1;
   if (flow->tick[slot] != tick) {
@@ -296,9 +302,10 @@ INLINE void add_sample(struct found found, struct sock* sk, __u32 us, const int 
   } else if (us < flow->tick_min_us[slot]) {
     flow->tick_min_us[slot] = us;
   }
-  if (now - flow->counters.ns < COUNTERS_INTERVAL_NS) return;
-  struct tcp_sock* tp = tcp_sock_of(sk, direct);
-  if (tp) snapshot_counters(&flow->counters, tp, now, direct);
+  __u64 now_us = packet_time_us(tp, direct);
+  flow->last_us = now_us;
+  if (now_us - flow->counters.us >= COUNTERS_INTERVAL_US)
+    snapshot_counters(&flow->counters, tp, now_us, direct);
 }
 
 INLINE int on_rtt(struct sock* sk, long us, const int direct) {
@@ -308,7 +315,8 @@ INLINE int on_rtt(struct sock* sk, long us, const int direct) {
     return 0;
   }
   struct found found = find_flow(sk, direct, 1);
-  if (found.flow) add_sample(found, sk, (__u32)us, direct);
+  struct tcp_sock* tp = found.flow ? tcp_sock_of(sk, direct) : 0;
+  if (tp) add_sample(found, tp, (__u32)us, direct);
   return 0;
 }
 
@@ -369,7 +377,7 @@ SEC("tp_btf/tcp_probe") int probe_rack(__u64* args) {
   struct found found = find_flow(sk, 1, 1);
   if (!found.flow || found.flow->rack_mstamp == mstamp) return 0;
   found.flow->rack_mstamp = mstamp;
-  add_sample(found, sk, us, 1);
+  add_sample(found, tp, us, 1);
   return 0;
 }
 

@@ -36,9 +36,9 @@ enum kitty_have {
   KITTY_HAVE_BUSY = 32,
 };
 
-/* struct tcp_sock's own counters as of `ns`; they count from the socket's birth. The u32 ones wrap. */
+/* struct tcp_sock's own counters as of `us`; they count from the socket's birth. The u32 ones wrap. */
 struct kitty_counters {
-  __u64 ns;          /* CLOCK_MONOTONIC of this snapshot; 0: none yet */
+  __u64 us;          /* CLOCK_MONOTONIC of this snapshot, microseconds; 0: none yet */
   __u64 bytes_sent;  /* data bytes, retransmitted ones included (RFC 4898 tcpEStatsPerfHCDataOctetsOut) */
   __u64 bytes_acked; /* RFC 4898 tcpEStatsAppHCThruOctetsAcked */
   __u32 segs_out;    /* RFC 4898 tcpEStatsPerfSegsOut */
@@ -59,7 +59,7 @@ struct kitty_flow {
   __u32 hash;   /* sk_hash, which the kernel computes from namespace, addresses and ports: another value means
                    another   tuple, and resets the entry */
   __u32 resets; /* how often that happened */
-  __u64 last_ns;     /* CLOCK_MONOTONIC of the latest sample; 0: none yet */
+  __u64 last_us;     /* CLOCK_MONOTONIC of the latest sample, microseconds; 0: none yet */
   __u64 rack_mstamp; /* tcp_probe hook only: the transmit time of the segment last sampled, to tell repeats */
   __u64 rtt_sum_us;
   __u64 buckets[KITTY_RTT_BUCKETS]; /* the count of samples is their sum */

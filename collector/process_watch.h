@@ -2,7 +2,7 @@
 // it: readers take the latest snapshot, which never changes.
 //
 // Discovery runs every 5 s, and for new and young processes already a second after a program was executed
-// somewhere, where the exec tracepoint says so. The net/tcp pass runs as often as it costs under 1 % of a
+// somewhere, where the exec tracepoint says so. The net/tcp pass runs as often as it costs under 0.5 % of a
 // core, every 1 s to 5 s.
 #pragma once
 
@@ -20,7 +20,9 @@ namespace kitty::collector {
 inline constexpr std::chrono::seconds kDiscoveryInterval{5};
 inline constexpr std::chrono::seconds kMinSocketPassInterval{1};
 inline constexpr std::chrono::seconds kMaxSocketPassInterval{5};
-inline constexpr int kSocketPassShare = 100;  // the pass may take one part in so many of the time
+// The pass may take one part in so many of the time: half of the one percent of a core that the agent may
+// take in all.
+inline constexpr int kSocketPassShare = 200;
 
 // How long after a pass the next one is due, given what it cost. Pure.
 [[nodiscard]] std::chrono::nanoseconds socket_pass_interval(std::chrono::nanoseconds cost);

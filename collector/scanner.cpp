@@ -29,7 +29,7 @@ uint64_t boot_ticks() {
 }
 
 // Of a process whose directory is not held: one file, by path, in place of three system calls more.
-procfs::ReadExpected<uint64_t> read_start_ticks(int root, pid_t pid, std::span<char> buffer) {
+procfs::ReadExpected<procfs::ProcessStat> read_stat_of(int root, pid_t pid, std::span<char> buffer) {
   std::array<char, 32> path{};
   const auto end = std::to_chars(path.data(), path.data() + path.size() - sizeof "/stat", pid).ptr;
   std::ranges::copy(std::string_view("/stat"), end);
@@ -37,7 +37,7 @@ procfs::ReadExpected<uint64_t> read_start_ticks(int root, pid_t pid, std::span<c
   if (!text) return std::unexpected(text.error());
   const auto stat = procfs::parse_stat(*text);
   if (!stat) return std::unexpected(procfs::ReadResult{procfs::ReadStatus::malformed});
-  return stat->start_time_ticks;
+  return *stat;
 }
 
 }  // namespace
@@ -63,35 +63,32 @@ bool Scanner::look_at(pid_t pid, Depth depth) {
   known.seen = generation_;
   if (!added && !known.young && depth == Depth::new_and_young) return false;
 
-  const auto start_ticks = read_start_ticks(root_, pid, read_buffer_);
-  if (!start_ticks) {
-    if (start_ticks.error().status == procfs::ReadStatus::malformed) ++report_.parse_errors;
+  const auto stat = read_stat_of(root_, pid, read_buffer_);
+  if (!stat) {
+    if (stat.error().status == procfs::ReadStatus::malformed) ++report_.parse_errors;
     return false;
   }
-  const bool same = !added && known.start_time_ticks == *start_ticks;
-  known.start_time_ticks = *start_ticks;
-  const bool was_young = known.young;
-  known.young = is_young(*start_ticks);
-  if (same) {
-    const auto watched = watched_.find(pid);
-    if (watched != watched_.end() && watched->second.process.id.start_time_ticks == *start_ticks)
-      return false;
-    const bool due = (generation_ + static_cast<uint64_t>(pid)) % kOldRecheckDiscoveries == 0;
-    if (!was_young && !due) return false;
-  }
+  known.young = is_young(stat->start_time_ticks);
+  const auto watched = watched_.find(pid);
+  if (watched != watched_.end() && watched->second.process.id.start_time_ticks == stat->start_time_ticks)
+    return false;
 
+  const bool same = known.read && known.start_time_ticks == stat->start_time_ticks &&
+                    known.arg_start == stat->arg_start.value_or(0) &&
+                    known.env_start == stat->env_start.value_or(0);
+  const bool due = (generation_ + static_cast<uint64_t>(pid)) % kRecheckDiscoveries == 0;
+  if (same && !due) return false;
+  known.start_time_ticks = stat->start_time_ticks;
+  known.arg_start = stat->arg_start.value_or(0);
+  known.env_start = stat->env_start.value_or(0);
+  known.read = false;
   known.denied = false;
+
   auto handle = procfs::ProcessHandle::open(root_, pid);
-  if (!handle) {
-    known.denied = handle.error().status != procfs::ReadStatus::gone;
-    return false;
-  }
-  const procfs::ReadResult result = handle->read_environ(read_buffer_, environ_);
-  if (!result.ok()) {
-    known.denied = result.status != procfs::ReadStatus::gone;
-    return false;
-  }
-  return environ_.watched() && start_watching(std::move(*handle));
+  procfs::ReadResult result = handle ? handle->read_environ(read_buffer_, environ_) : handle.error();
+  known.denied = result.status == procfs::ReadStatus::denied;
+  known.read = result.ok() || known.denied;  // whatever else stood in the way may be over next time
+  return result.ok() && environ_.watched() && start_watching(std::move(*handle));
 }
 
 bool Scanner::start_watching(procfs::ProcessHandle handle) {

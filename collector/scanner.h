@@ -15,10 +15,12 @@
 
 namespace kitty::collector {
 
-// exec(2) changes the environment but not the start time, so a process found unwatched is read again while it
-// is young, and now and then later.
+// Most programs are executed by a process that has just been forked: what a discovery between two full ones
+// looks at.
 inline constexpr std::chrono::seconds kYoung{60};
-inline constexpr unsigned kOldRecheckDiscoveries = 12;  // once a minute
+// execve(2) changes the environment but not the start time. It shows in where arguments and environment lie
+// (stat); should it not, a process found unwatched is read again once in so many discoveries, once a minute.
+inline constexpr unsigned kRecheckDiscoveries = 12;
 
 class Scanner {
  public:
@@ -38,7 +40,10 @@ class Scanner {
  private:
   struct Known {
     uint64_t start_time_ticks = 0;
-    bool young = true;  // by the latest look
+    uint64_t arg_start = 0;  // with env_start, what the environment was read with
+    uint64_t env_start = 0;
+    bool young = true;  // at the latest look
+    bool read = false;  // the environment was read, or refused
     bool denied = false;
     uint64_t seen = 0;  // the generation_ that last listed it
   };

@@ -26,6 +26,9 @@ struct ProcessStat {
   uint64_t start_time_ticks = 0;        // since boot, in 1/sysconf(_SC_CLK_TCK) s: with the pid, who this is
   std::optional<uint64_t> vsize_bytes;  // absent where the text ends before
   std::optional<uint64_t> rss_pages;
+  // Where the arguments and the environment lie in its memory: other values mean an execve(2) since, or that
+  // it moved them itself. 0 for those who may not read its environment either.
+  std::optional<uint64_t> arg_start, env_start;
 
   [[nodiscard]] bool is_dead() const { return state == 'Z' || state == 'X' || state == 'x'; }
 };

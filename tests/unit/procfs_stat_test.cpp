@@ -74,6 +74,19 @@ TEST_P(StatTest, Parses) {
 INSTANTIATE_TEST_SUITE_P(Stat, StatTest, testing::ValuesIn(kCases),
                          [](const auto& each) { return each.param.name; });
 
+TEST(ParseStat, WhereArgumentsAndEnvironmentLie) {
+  std::string text = "7 (x) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 8192 5";  // up to rss, field 24
+  for (int field = 25; field <= 52; ++field) text += " " + std::to_string(field * 1000);
+  const auto stat = parse_stat(text + "\n");
+  ASSERT_TRUE(stat);
+  EXPECT_EQ(stat->start_time_ticks, 100U);
+  EXPECT_EQ(stat->arg_start, 48000U);
+  EXPECT_EQ(stat->env_start, 50000U);
+  const auto short_one = parse_stat("7 (x) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 8192 5\n");
+  ASSERT_TRUE(short_one);
+  EXPECT_EQ(short_one->env_start, std::nullopt);
+}
+
 TEST(Stat, Times) {
   const std::string text = line("bash", kRest);
   const auto stat = parse_stat(text);

@@ -162,11 +162,11 @@ TEST_F(ScannerTest, SocketsOpenBeforeTheAgentAreOlderThanIt) {
   EXPECT_FALSE(owned->older_than_agent);
 }
 
-TEST(SocketPassInterval, OnePercentOfACoreBetweenOneAndFiveSeconds) {
+TEST(SocketPassInterval, HalfAPercentOfACoreBetweenOneAndFiveSeconds) {
   using std::chrono::milliseconds;
   using std::chrono::seconds;
   EXPECT_EQ(socket_pass_interval(milliseconds(1)), seconds(1));
-  EXPECT_EQ(socket_pass_interval(milliseconds(23)), milliseconds(2300));
+  EXPECT_EQ(socket_pass_interval(milliseconds(13)), milliseconds(2600));
   EXPECT_EQ(socket_pass_interval(milliseconds(500)), seconds(5));
 }
 
