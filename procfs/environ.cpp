@@ -40,6 +40,7 @@ ReadExpected<bool> scan_once(int fd, std::span<char> buffer, EnvironScan& scan) 
 
 }  // namespace
 
+// cppcheck-suppress uninitMemberVar ; carry_ is written before it is read, and is not small
 EnvironScan::EnvironScan(std::span<EnvironVariable> variables) : variables_(variables) {
   first_letters_ = letter_bit(kWatchName.front());
   for (const EnvironVariable& variable : variables_) {

@@ -19,6 +19,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from lab import Agent, Failure, Lab, median, run, show  # noqa: E402
 
 NOBODY = 65534
+LAB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lab.py")
 REFRESH_S = 5
 SLACK_S = 10  # for a machine that is busy with other tests
 RUNGS = [
@@ -44,16 +45,17 @@ def expect(condition, what):
 class Traffic:
     """An echo server, not watched, and a watched sender, in a namespace of their own with traffic over its lo."""
 
-    def __init__(self, lab, uid=None):
+    def __init__(self, lab, uid=None, program=LAB):
+        """`program`: lab.py, or a copy of it that `uid` may read."""
         self.lab = lab
+        self.program = program
         self.namespace = lab.namespace("lo")
         lab.start_echo(self.namespace, "127.0.0.1", 7000)
         self.uid = uid
         self.sender = None
 
     def start(self):
-        command = [sys.executable, os.path.join(os.path.dirname(__file__), "..", "lab.py")]
-        command += ["send", "127.0.0.1", "7000", "--interval", "0.005"]
+        command = ["/usr/bin/python3", "-IS", self.program, "send", "127.0.0.1", "7000", "--interval", "0.005"]
         if self.uid is not None:
             command = ["setpriv", f"--reuid={self.uid}", "--clear-groups", *command]
         self.sender = self.lab.start(self.namespace, *command, KITTY_WATCH="1", RANK="7", JOB_NAME="native")
@@ -149,7 +151,7 @@ def unprivileged(kitty):
         binary = shutil.copy(kitty, folder)  # where nobody may look
         nobody = ["setpriv", f"--reuid={NOBODY}", "--clear-groups"]
         with Agent(binary, port=free_port(), prefix=nobody) as agent:
-            labels = Traffic(lab, uid=NOBODY).start()
+            labels = Traffic(lab, uid=NOBODY, program=shutil.copy(LAB, folder)).start()
             expect(hook_of(agent) == "none", "expected hook none")
             log = agent.output()
             expect("CAP_BPF" in log, f"expected the missing capability by name:\n{log}")

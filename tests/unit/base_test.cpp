@@ -26,7 +26,8 @@ TEST(Fd, ClosesOnceAndMoves) {
     ASSERT_GE(raw, 0);
     Fd second = std::move(first);
     EXPECT_EQ(second.get(), raw);
-    second = std::move(second);  // to itself: keeps
+    Fd& same = second;
+    second = std::move(same);  // to itself: keeps
     EXPECT_NE(fcntl(raw, F_GETFD), -1);
   }
   EXPECT_EQ(fcntl(raw, F_GETFD), -1);
