@@ -1,5 +1,5 @@
 // One tick's result, ready to be rendered: plain data, no behaviour. Reused from tick to tick, so that a
-// steady tick does not allocate. Names and meanings of the exported series: docs/OPERATING or README, and
+// steady tick does not allocate. Names and meanings of the exported series: README.md and
 // http/metrics_text.h.
 #pragma once
 

@@ -85,7 +85,7 @@ bool Scanner::look_at(pid_t pid, Depth depth) {
   known.denied = false;
 
   auto handle = procfs::ProcessHandle::open(root_, pid);
-  procfs::ReadResult result = handle ? handle->read_environ(read_buffer_, environ_) : handle.error();
+  const procfs::ReadResult result = handle ? handle->read_environ(read_buffer_, environ_) : handle.error();
   known.denied = result.status == procfs::ReadStatus::denied;
   known.read = result.ok() || known.denied;  // whatever else stood in the way may be over next time
   return result.ok() && environ_.watched() && start_watching(std::move(*handle));
