@@ -53,6 +53,8 @@ void EnvironScan::reset() {
   for (EnvironVariable& variable : variables_) variable.value = {};
   watch_seen_ = false;
   watched_ = false;
+  first_seen_ = false;
+  overwritten_ = false;
   bytes_ = 0;
   carry_size_ = 0;
   carry_cut_ = false;
@@ -60,6 +62,10 @@ void EnvironScan::reset() {
 
 // `cut`: more bytes of the entry followed than were kept.
 void EnvironScan::take_entry(std::string_view entry, bool cut) {
+  if (!first_seen_ && bytes_ != 0) {
+    first_seen_ = true;
+    overwritten_ = !entry.contains('=');
+  }
   if (entry.empty() || (first_letters_ & letter_bit(entry.front())) == 0) return;
   if (!watch_seen_ && has_name(entry, kWatchName)) {
     watch_seen_ = true;

@@ -68,6 +68,9 @@ class EnvironScan {
   // The first entry that begins with `KITTY_WATCH=` is `KITTY_WATCH=1`. As with getenv(3), the first
   // occurrence counts.
   [[nodiscard]] bool watched() const { return watched_; }
+  // The first entry is none, as no program is started with: the process has written its title over it
+  // (setproctitle), and the rest may be what the title left. False of an empty environment.
+  [[nodiscard]] bool overwritten() const { return overwritten_; }
   // 0 also while execve(2) has not laid out the new program's environment yet: look again later.
   [[nodiscard]] uint64_t bytes() const { return bytes_; }
 
@@ -79,6 +82,8 @@ class EnvironScan {
   uint64_t first_letters_ = 0;  // bit c % 64 is set if a wanted name begins with c
   bool watch_seen_ = false;
   bool watched_ = false;
+  bool first_seen_ = false;
+  bool overwritten_ = false;
   uint64_t bytes_ = 0;
   // The beginning of an unfinished entry: enough for any wanted name, its '=' and the part of the value that
   // is kept.
