@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <exception>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -99,8 +100,10 @@ class Server::Loop {
   }
 
  private:
-  Loop(RoutesOptions routes, const Deadlines& deadlines)
-      : routes_(std::move(routes)), deadlines_(deadlines) {}
+  Loop(RoutesOptions routes, const Deadlines& deadlines, size_t max_connections)
+      : routes_(std::move(routes)),
+        deadlines_(deadlines),
+        slots_(std::span(table_).first(std::clamp<size_t>(max_connections, 1, kMaxConnections))) {}
 
   void run();
   int wait_ms(Clock::time_point now) const;
@@ -130,6 +133,7 @@ class Server::Loop {
   Fd stop_event_;
   uint16_t port_ = 0;
   std::array<Connection, kMaxConnections> table_;
+  const std::span<Connection> slots_;              // the part of the table that is used
   std::optional<Clock::time_point> accept_again_;  // set while accepting is paused
   std::atomic<uint64_t> connections_ = 0;
   std::atomic<uint64_t> requests_ = 0;
@@ -151,7 +155,7 @@ Result<std::unique_ptr<Server::Loop>> Server::Loop::create(ServerOptions options
           .keep_alive_s = static_cast<int>(options.deadlines.idle.count() / 1000),
           .max_requests = kMaxRequestsPerConnection,
       },
-      options.deadlines));
+      options.deadlines, options.max_connections));
   auto listener = listen_on(*address, options.listen_address);
   if (!listener) return std::unexpected(listener.error());
   loop->listener_ = std::move(*listener);
@@ -291,8 +295,8 @@ Connection& Server::Loop::free_slot() {
     const bool b_sends = b.state == State::sending;
     return a_sends != b_sends ? b_sends : a.since < b.since;
   };
-  Connection* victim = &table_.front();
-  for (Connection& connection : table_) {
+  Connection* victim = &slots_.front();
+  for (Connection& connection : slots_) {
     if (!connection.socket) return connection;
     if (before(connection, *victim)) victim = &connection;
   }
@@ -302,7 +306,7 @@ Connection& Server::Loop::free_slot() {
 }
 
 void Server::Loop::expire(Clock::time_point now) {
-  for (Connection& connection : table_) {
+  for (Connection& connection : slots_) {
     if (!connection.socket || now < connection.deadline) continue;
     const State state = connection.state;
     if (state == State::reading) {

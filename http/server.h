@@ -50,13 +50,14 @@ struct ServerOptions {
   TextSlot* text = nullptr;
   std::function<bool()> ready = {};  // called by the server's thread; must return at once. None: always ready
   Deadlines deadlines = {};
+  size_t max_connections = kMaxConnections;  // fewer where descriptors are few
 };
 
 // Since the start.
 struct ServerCounters {
   uint64_t connections = 0;
   uint64_t requests = 0;               // refused ones included
-  uint64_t connections_evicted = 0;    // gave way to a newcomer, kMaxConnections being open
+  uint64_t connections_evicted = 0;    // gave way to a newcomer, as many as allowed being open
   uint64_t connections_timed_out = 0;  // missed the deadline of a request or a response
 };
 
