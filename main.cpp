@@ -3,6 +3,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <ctime>
@@ -32,12 +33,32 @@ int say(ExitStatus status, const Error& error) {
   return status;
 }
 
-// Every watched process costs a descriptor; the soft limit is often 1024 where the hard one is far above.
-void raise_open_files() {
+// Descriptors of the agent's own: BPF, /proc, the listener, a few for reading.
+constexpr uint64_t kOwnDescriptors = 40;
+
+// Every watched process costs a descriptor, and so does every connection; the soft limit is often 1024 where
+// the hard one is far above. What even the hard one leaves for each is divided here.
+struct DescriptorBudget {
+  size_t processes = collector::kMaxWatchedProcesses;
+  size_t connections = http::kMaxConnections;
+};
+
+DescriptorBudget divide_descriptors() {
+  DescriptorBudget budget;
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return budget;
   limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return budget;
+  const uint64_t wanted = kOwnDescriptors + budget.processes + budget.connections;
+  if (limit.rlim_cur >= wanted) return budget;
+  const uint64_t left = limit.rlim_cur - std::min<uint64_t>(limit.rlim_cur, kOwnDescriptors);
+  budget.connections = std::clamp<uint64_t>(left / 3, 1, http::kMaxConnections);
+  budget.processes = std::min<uint64_t>(left - std::min(left, budget.connections), budget.processes);
+  log::warn("open files limit is low: raise it (LimitNOFILE=, ulimit -n)",
+            {{"limit", std::to_string(limit.rlim_cur)},
+             {"wanted", std::to_string(wanted)},
+             {"watched_processes_at_most", std::to_string(budget.processes)}});
+  return budget;
 }
 
 // Blocked in every thread, because all threads are made later; main waits for them.
@@ -79,7 +100,7 @@ http::AgentInfo describe(const collector::RttHook& hook) {
 
 int run_agent(const cli::Flags& flags) {
   const sigset_t stop_signals = block_stop_signals();
-  raise_open_files();
+  const DescriptorBudget budget = divide_descriptors();
   const Result<Fd> procfs_root = procfs::open_root(flags.procfs_path.c_str());
   if (!procfs_root) return say(kNothingToServe, procfs_root.error());
 
@@ -88,7 +109,8 @@ int run_agent(const cli::Flags& flags) {
   log_hook(rtt.hook);
 
   const collector::FlowMaps* maps = rtt.maps.get();
-  const collector::ProcessWatch processes(procfs_root->get(), [maps] { return maps ? maps->execs() : 0; });
+  const collector::ProcessWatch processes(collector::Scanner(procfs_root->get(), nullptr, budget.processes),
+                                          [maps] { return maps ? maps->execs() : 0; });
 
   http::MetricsText metrics_text(describe(rtt.hook));
   http::ExpositionWriter writer;
@@ -99,8 +121,10 @@ int run_agent(const cli::Flags& flags) {
                                    (void)latest.publish(writer.text());
                                  });
 
-  const auto server = http::Server::start(
-      {.listen_address = flags.listen_address, .telemetry_path = flags.telemetry_path, .text = &latest});
+  const auto server = http::Server::start({.listen_address = flags.listen_address,
+                                           .telemetry_path = flags.telemetry_path,
+                                           .text = &latest,
+                                           .max_connections = budget.connections});
   if (!server) return say(kNothingToServe, server.error());
   log::info("serving", {{"address", flags.listen_address},
                         {"path", flags.telemetry_path},

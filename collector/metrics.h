@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collector/process_state.h"
@@ -20,13 +22,45 @@ struct RttHistogram {
   uint64_t sum_us = 0;
 };
 
-// What a process's own sockets did since the agent could see them. Monotonic, also when sockets close.
-struct OwnTotals {
-  RttHistogram rtt;
+// What sockets did since the agent could see them. Monotonic, also when sockets close.
+struct TcpTotals {
   uint64_t retransmits = 0;
   uint64_t segments_sent = 0;
+  uint64_t data_segments_sent = 0;
   uint64_t bytes_sent = 0;
-  uint32_t have = 0;  // enum kitty_have: which of the three this kernel gives
+
+  void add(const TcpTotals& more) {
+    retransmits += more.retransmits;
+    segments_sent += more.segments_sent;
+    data_segments_sent += more.data_segments_sent;
+    bytes_sent += more.bytes_sent;
+  }
+  [[nodiscard]] bool any() const {
+    return (retransmits | segments_sent | data_segments_sent | bytes_sent) != 0;
+  }
+};
+
+struct OwnTotals {
+  RttHistogram rtt;
+  TcpTotals tcp;
+  uint32_t have = 0;  // enum kitty_have: which counters this kernel gives
+};
+
+// One remote address that the process's own sockets are connected to. The sums over a process's peers are its
+// OwnTotals.
+struct PeerMetrics {
+  procfs::IpAddress address{};
+  bool other = false;  // stands for all peers beyond kMaxPeers
+  uint64_t rtt_count = 0;
+  uint64_t rtt_sum_us = 0;
+  TcpTotals tcp;
+  uint64_t busy_ns = 0;                // time with data in flight or queued, of its busiest socket
+  std::optional<uint32_t> rtt_min_us;  // of the latest tick that had samples, at most 10 s old
+  uint64_t tx_queue_bytes = 0;         // at the latest socket pass
+
+  std::array<char, procfs::kMaxAddressBytes> name{};  // the label's value
+  size_t name_bytes = 0;
+  [[nodiscard]] std::string_view text() const { return {name.data(), name_bytes}; }
 };
 
 struct ProcessMetrics {
@@ -34,8 +68,10 @@ struct ProcessMetrics {
   std::optional<uint64_t> retransmits;  // of its network namespace
   std::optional<uint64_t> out_segs;     // of its network namespace
   std::optional<uint64_t> tx_queue_bytes;
-  const OwnTotals* own =
-      nullptr;  // null without an RTT hook; owned by the RttCollector, valid until its next tick
+  // Owned by the Ledger and valid until its next tick. `own` is null without an RTT hook, and then the peers
+  // have queues only.
+  const OwnTotals* own = nullptr;
+  std::span<const PeerMetrics> peers;
 };
 
 struct Collector {
@@ -43,12 +79,26 @@ struct Collector {
   double duration_seconds = 0;
 };
 
+// RTT samples in watched network namespaces that no watched process was credited with.
+struct UnattributedSamples {
+  uint64_t unowned = 0;   // of a socket that no watched process holds, or that was closed before it was found
+  uint64_t no_inode = 0;  // of a socket not yet accepted, or closed by its process already
+  uint64_t table_full = 0;  // `pending` refused them
+  uint64_t insane = 0;      // over an hour
+};
+
+struct FullTables {
+  uint64_t owned = 0;          // sockets
+  uint64_t pending = 0;        // samples
+  uint64_t watched_netns = 0;  // namespaces
+};
+
 struct AgentMetrics {
   Collector processes, sockets, network, rtt;
   uint64_t rtt_samples = 0;
-  uint64_t rtt_samples_unattributed = 0;
-  uint64_t flow_table_full = 0;
-  uint64_t parse_errors = 0;
+  UnattributedSamples unattributed;
+  FullTables full;
+  uint64_t snmp_parse_errors = 0;
 };
 
 struct Metrics {

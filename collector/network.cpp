@@ -4,34 +4,44 @@
 
 namespace kitty::collector {
 
+// The counters of the namespace that the process is in now: the number that its state carries may be seconds
+// old, and the process elsewhere since (setns). Null where they could not be read.
+const NetworkCollector::Reading* NetworkCollector::read(const procfs::ProcessHandle& handle) {
+  procfs::ReadExpected<uint64_t> netns = handle.read_net_namespace();
+  if (netns) {
+    const auto known = std::ranges::find(readings_, *netns, &Reading::netns);
+    if (known != readings_.end()) return &*known;
+  } else if (netns.error().status == procfs::ReadStatus::gone) {
+    return nullptr;  // the next discovery drops it
+  }
+  Reading reading;
+  const procfs::ReadResult result = procfs::read_snmp(handle.dirfd(), buffer_, reading.tcp);
+  if (result.status == procfs::ReadStatus::gone) return nullptr;
+  if (!result.ok()) {
+    all_read_ = false;
+    if (result.status == procfs::ReadStatus::malformed) ++parse_errors_;
+    return nullptr;
+  }
+  // Shared only if it is known whose counters these are.
+  const procfs::ReadExpected<uint64_t> after = handle.read_net_namespace();
+  reading.netns = netns && after && *netns == *after ? *netns : 0;
+  return &readings_.emplace_back(reading);
+}
+
 void NetworkCollector::tick(Metrics& metrics) {
   readings_.clear();
-  bool all_read = true;
+  all_read_ = true;
   for (size_t i = 0; i < metrics.processes.size(); ++i) {
-    const WatchedProcess& process = metrics.state->processes[i];
     ProcessMetrics& out = metrics.processes[i];
     out.retransmits.reset();
     out.out_segs.reset();
-
-    // Namespace 0 is an unknown one, so nothing may be shared with it.
-    auto reading = std::ranges::find(readings_, process.netns, &Reading::netns);
-    if (reading == readings_.end() || process.netns == 0) {
-      procfs::SnmpTcp tcp;
-      const procfs::ReadResult result = procfs::read_snmp(process.handle->dirfd(), buffer_, tcp);
-      if (result.status == procfs::ReadStatus::gone) continue;  // the next discovery drops it
-      if (!result.ok()) {
-        all_read = false;
-        if (result.status == procfs::ReadStatus::malformed) ++parse_errors_;
-        continue;
-      }
-      readings_.push_back({process.netns, tcp});
-      reading = std::prev(readings_.end());
-    }
+    const Reading* reading = read(*metrics.state->processes[i].handle);
+    if (!reading) continue;
     out.retransmits = reading->tcp.retrans_segs;
     out.out_segs = reading->tcp.out_segs;
   }
-  metrics.agent.network.success = all_read;
-  metrics.agent.parse_errors = parse_errors_ + metrics.state->report.parse_errors;
+  metrics.agent.network.success = all_read_;
+  metrics.agent.snmp_parse_errors = parse_errors_;
 }
 
 }  // namespace kitty::collector

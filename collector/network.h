@@ -19,10 +19,13 @@ class NetworkCollector {
 
  private:
   struct Reading {
-    uint32_t netns = 0;
+    uint64_t netns = 0;  // 0: not known for sure, so of one process only
     procfs::SnmpTcp tcp;
   };
+  const Reading* read(const procfs::ProcessHandle& handle);
+
   std::vector<Reading> readings_;  // of this tick
+  bool all_read_ = true;           // of this tick
   std::array<char, procfs::kSnmpBufferBytes> buffer_{};
   uint64_t parse_errors_ = 0;
 };

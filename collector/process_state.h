@@ -6,17 +6,21 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "kprobe.h"
+#include "procfs/address.h"
 #include "procfs/process.h"
 
 namespace kitty::collector {
 
 // Bounds, each with a counted overflow in ScanReport.
 inline constexpr size_t kMaxWatchedProcesses = 1024;
-inline constexpr size_t kMaxOwnedSockets = 8192;  // KITTY_MAX_OWNED_FLOWS of kprobe.h
+inline constexpr size_t kMaxOwnedSockets = KITTY_MAX_OWNED_FLOWS;
+inline constexpr size_t kMaxLocalAddresses = 64;  // of one process
 
 // From the environment at first sight; absent variables are empty. Precedence: identity.h.
 struct RankLabels {
@@ -27,12 +31,23 @@ struct RankLabels {
   friend bool operator==(const RankLabels&, const RankLabels&) = default;
 };
 
-// One TCP socket, owned by exactly one watched process: of several holders (fork, SCM_RIGHTS) the one started
+// What the kernel said of a TCP connection when it was last asked.
+struct Connection {
+  procfs::IpAddress local{};
+  procfs::IpAddress remote{};
+  uint64_t tx_queue_bytes = 0;
+  uint32_t hash = 0;          // as kitty_flow::hash; 0 where net/tcp was the source, which does not tell it
+  kitty_counters counters{};  // have == 0 where net/tcp was the source
+};
+
+// One socket, owned by exactly one watched process: of several holders (fork, SCM_RIGHTS) the one started
 // first.
 struct OwnedSocket {
   uint64_t inode = 0;
   bool older_than_agent = false;  // its kernel counters hold what happened before the agent started
-  uint64_t tx_queue_bytes = 0;    // at the latest net/tcp pass; 0 without a row there, and of LISTEN rows
+  uint64_t listed_ns = 0;         // CLOCK_MONOTONIC: its owner held it then, or a moment later
+  bool connected = false;         // the latest pass saw it as a connection, and `connection` says which
+  Connection connection;
 };
 
 struct WatchedProcess {
@@ -43,21 +58,40 @@ struct WatchedProcess {
   std::string pod_uid;
   uint32_t netns = 0;  // inode number of its network namespace; 0: could not be read
   std::vector<OwnedSocket> sockets;
-  bool tx_queue_known = false;  // the latest net/tcp pass read the tables of its namespace
+  bool tx_queue_known = false;               // the latest socket pass saw all its connections
+  std::vector<procfs::IpAddress> addresses;  // local ones of its connections; ascending
   std::shared_ptr<const procfs::ProcessHandle>
       handle;  // held directory: reads through it cannot hit a reused pid
 
   [[nodiscard]] bool is_launcher() const { return labels.rank.empty(); }
 };
 
+// Keys of the collectors' tables. Pids are below 2^22 (PID_MAX_LIMIT of include/linux/threads.h).
+struct ProcessIdHash {
+  size_t operator()(const procfs::ProcessId& id) const {
+    return std::hash<uint64_t>{}((id.start_time_ticks << 22) ^ static_cast<uint64_t>(id.pid));
+  }
+};
+
+// Processes that may be missed, or whose sockets are not known, by what stood in the way.
+struct Unreadable {
+  uint64_t permission = 0;
+  uint64_t open_files = 0;  // the agent's own limit of descriptors
+  uint64_t other = 0;
+
+  void count(const procfs::ReadResult& result);
+};
+
 // Blind spots and cost of the scans so far; all counters since the agent's start unless said otherwise.
 struct ScanReport {
-  uint64_t unreadable_processes = 0;  // at the latest discovery
-  uint64_t parse_errors = 0;
-  uint64_t dropped_processes = 0;  // beyond kMaxWatchedProcesses, at the latest discovery
-  uint64_t dropped_sockets = 0;    // beyond kMaxOwnedSockets, at the latest discovery
+  Unreadable unreadable;           // at the latest discovery
+  uint64_t stat_parse_errors = 0;  // malformed /proc/PID/stat
+  uint64_t tcp_parse_errors = 0;   // rows of net/tcp
+  uint64_t dropped_processes = 0;  // beyond the limit of watched processes, at the latest discovery
+  uint64_t dropped_sockets = 0;    // beyond kMaxOwnedSockets, at the latest pass
+  uint64_t dropped_addresses = 0;  // beyond kMaxLocalAddresses, in this snapshot
   double discovery_seconds = 0;    // the latest one
-  double socket_pass_seconds = 0;  // the latest one, all namespaces
+  double socket_pass_seconds = 0;  // the latest one, all processes and namespaces
   bool discovery_ok = false;
   bool socket_pass_ok = false;
 };

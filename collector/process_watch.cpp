@@ -19,8 +19,8 @@ std::chrono::nanoseconds socket_pass_interval(std::chrono::nanoseconds cost) {
                                               kMaxSocketPassInterval);
 }
 
-ProcessWatch::ProcessWatch(int procfs_root, std::function<uint64_t()> execs)
-    : scanner_(procfs_root), execs_(std::move(execs)) {
+ProcessWatch::ProcessWatch(Scanner scanner, std::function<uint64_t()> execs)
+    : scanner_(std::move(scanner)), execs_(std::move(execs)) {
   thread_ = std::make_unique<Periodic>(run_due(), [this] { return run_due(); });
 }
 
@@ -38,7 +38,7 @@ void ProcessWatch::publish() {
 std::chrono::nanoseconds ProcessWatch::run_due() {
   const uint64_t start_ns = monotonic_ns();
   const uint64_t execs = execs_();
-  bool changed = false;
+  bool changed = scanner_.drop_dead();
   if (start_ns >= next_discovery_ns_) {
     scanner_.discover(Scanner::Depth::all);
     next_discovery_ns_ = start_ns + in_ns(kDiscoveryInterval);

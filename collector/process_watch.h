@@ -2,8 +2,8 @@
 // it: readers take the latest snapshot, which never changes.
 //
 // Discovery runs every 5 s, and for new and young processes already a second after a program was executed
-// somewhere, where the exec tracepoint says so. The net/tcp pass runs as often as it costs under 0.5 % of a
-// core, every 1 s to 5 s.
+// somewhere, where the exec tracepoint says so. The end of a watched process is noticed within a second. The
+// socket pass runs as often as it costs under 0.5 % of a core, every 1 s to 5 s.
 #pragma once
 
 #include <chrono>
@@ -29,10 +29,9 @@ inline constexpr int kSocketPassShare = 200;
 
 class ProcessWatch {
  public:
-  // The first scan happens here, on the caller's thread, so that state() is never null. `procfs_root`: an
-  // open directory, owned by the caller. `execs`: programs executed so far, or a constant where nothing
-  // counts them.
-  ProcessWatch(int procfs_root, std::function<uint64_t()> execs);
+  // The first scan happens here, on the caller's thread, so that state() is never null. `scanner`: nobody
+  // else uses it any more. `execs`: programs executed so far, or a constant where nothing counts them.
+  ProcessWatch(Scanner scanner, std::function<uint64_t()> execs);
 
   // The latest snapshot; never null. Thread-safe.
   [[nodiscard]] std::shared_ptr<const ProcessState> state() const;

@@ -1,7 +1,11 @@
 #include "collector/rtt.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
+#include <type_traits>
+
+#include "collector/clock.h"
 
 namespace kitty::collector {
 
@@ -11,74 +15,120 @@ uint64_t sample_count(const kitty_flow& flow) {
   return std::accumulate(std::begin(flow.buckets), std::end(flow.buckets), uint64_t{0});
 }
 
-// What a counter grew by since `last`. At first sight it counts from birth or from now; `last` is brought up
-// to date.
+procfs::IpAddress remote_of(const kitty_flow& flow) {
+  procfs::IpAddress address;
+  static_assert(sizeof address == sizeof flow.remote);
+  std::memcpy(address.data(), flow.remote, sizeof address);
+  return address;
+}
+
+// What a counter grew by since `last`, which is brought up to date. At first sight it counts from birth or
+// from now. Two sources tell of the same counter, so a value may be older than the one before: no growth
+// then.
 template <class Counter>
-uint64_t growth(uint32_t bit, uint32_t have, uint32_t& counted, bool from_birth, Counter now, Counter& last) {
+uint64_t growth_of(uint32_t bit, uint32_t have, uint32_t& counted, bool from_birth, Counter now,
+                   Counter& last) {
   if ((have & bit) == 0) return 0;
   const bool first = (counted & bit) == 0;
   counted |= bit;
   const Counter before = first ? (from_birth ? Counter{0} : now) : last;
+  // Modulo 2^32 for the counters that the kernel keeps in 32 bits; half of the range is the past.
+  const auto grown = static_cast<Counter>(now - before);
+  if (!first && static_cast<std::make_signed_t<Counter>>(grown) < 0) return 0;
   last = now;
-  return static_cast<Counter>(now - before);  // modulo 2^32 for the counters the kernel keeps in 32 bits
+  return grown;
 }
 
 }  // namespace
 
-void RttCollector::add_counters(Flow& flow, const kitty_counters& now) {
-  OwnTotals& own = flow.owner->own;
-  kitty_counters& last = flow.last.counters;
+RttCollector::RttCollector(FlowMaps& maps, Ledger& ledger)
+    : maps_(maps), ledger_(ledger), jiffy_ns_(jiffy_ns()) {}
+
+void RttCollector::add_counters(Flow& flow, const kitty_counters& now, Growth& growth) const {
+  kitty_counters& last = flow.last;
   const auto grow = [&](uint32_t bit, auto value, auto& before) {
-    return growth(bit, now.have, flow.counted_have, flow.from_birth, value, before);
+    return growth_of(bit, now.have, flow.counted_have, flow.from_birth, value, before);
   };
-  own.segments_sent += grow(KITTY_HAVE_SEGS_OUT, now.segs_out, last.segs_out);
-  own.bytes_sent += grow(KITTY_HAVE_BYTES_SENT, now.bytes_sent, last.bytes_sent);
-  own.retransmits += grow(KITTY_HAVE_TOTAL_RETRANS, now.total_retrans, last.total_retrans);
+  growth.tcp.segments_sent += grow(KITTY_HAVE_SEGS_OUT, now.segs_out, last.segs_out);
+  growth.tcp.data_segments_sent += grow(KITTY_HAVE_DATA_SEGS_OUT, now.data_segs_out, last.data_segs_out);
+  growth.tcp.bytes_sent += grow(KITTY_HAVE_BYTES_SENT, now.bytes_sent, last.bytes_sent);
+  growth.tcp.retransmits += grow(KITTY_HAVE_TOTAL_RETRANS, now.total_retrans, last.total_retrans);
+  growth.busy_ns += grow(KITTY_HAVE_BUSY, now.busy_jiffies, last.busy_jiffies) * jiffy_ns_;
 }
 
-void RttCollector::add_flow(Flow& flow, const kitty_flow& now) {
-  if (now.resets != flow.last.resets) {  // the inode is another connection now
-    flow.last = kitty_flow{};
-    flow.last.resets = now.resets;
+void RttCollector::add_samples(Flow& flow, const kitty_flow& now, Growth& growth) const {
+  for (size_t i = 0; i < KITTY_RTT_BUCKETS; ++i) {
+    const uint64_t grown = now.buckets[i] - flow.posted.buckets[i];
+    growth.rtt.buckets[i] += grown;
+    growth.rtt_count += grown;
+    flow.posted.buckets[i] = now.buckets[i];
+  }
+  growth.rtt.sum_us += now.rtt_sum_us - flow.posted.sum_us;
+  flow.posted.sum_us = now.rtt_sum_us;
+  const uint32_t slot = ended_tick_ & 1;
+  if (ended_tick_ != 0 && now.tick[slot] == ended_tick_) growth.rtt_min_us = now.tick_min_us[slot];
+}
+
+void RttCollector::start_connection(Flow& flow, uint32_t hash, const procfs::IpAddress& remote) {
+  if (flow.hash != 0) {  // not the first on this inode, so it was born while the agent looked
+    flow.last = {};
     flow.counted_have = 0;
     flow.from_birth = true;
   }
-  Totals& to = *flow.owner;
-  for (size_t i = 0; i < KITTY_RTT_BUCKETS; ++i) {
-    const uint64_t grown = now.buckets[i] - flow.last.buckets[i];
-    to.own.rtt.buckets[i] += grown;
-    to.tick_samples += grown;
-    samples_ += grown;
-    flow.last.buckets[i] = now.buckets[i];
-  }
-  const uint64_t sum = now.rtt_sum_us - flow.last.rtt_sum_us;
-  to.own.rtt.sum_us += sum;
-  to.tick_sum_us += sum;
-  flow.last.rtt_sum_us = now.rtt_sum_us;
-  flow.last.hash = now.hash;
-  add_counters(flow, now.counters);
+  flow.hash = hash;
+  flow.remote = remote;
 }
 
-void RttCollector::read_flow(uint64_t inode, Flow& flow) {
+void RttCollector::post(const Flow& flow, const Growth& growth) {
+  samples_ += growth.rtt_count;
+  if (growth.any()) ledger_.of(flow.owner).add(flow.remote, growth);
+}
+
+void RttCollector::take_pending(uint64_t inode, Flow& flow, const kitty_flow& now, Growth& growth) {
+  kitty_flow kept;
+  flow.pending_due = false;
+  if (!maps_.take_pending(inode, kept)) return;
+  // Another hash is another connection that once had this inode.
+  if ((now.hash != 0 && kept.hash != now.hash) || (flow.hash != 0 && kept.hash != flow.hash)) return;
+  start_connection(flow, kept.hash, remote_of(kept));
+  for (size_t i = 0; i < KITTY_RTT_BUCKETS; ++i) growth.rtt.buckets[i] += kept.buckets[i];
+  growth.rtt.sum_us += kept.rtt_sum_us;
+  const uint64_t count = sample_count(kept);
+  growth.rtt_count += count;
+  handed_over_ += count;
+  add_counters(flow, kept.counters, growth);
+}
+
+void RttCollector::read_flow(uint64_t inode, Flow& flow, uint64_t now_ns) {
   kitty_flow now;
   if (!maps_.read_owned(inode, now)) return;
-  if (flow.pending_due) {
-    kitty_flow kept;
-    flow.pending_due = false;
-    // Another hash is another connection that once had this inode.
-    if (maps_.take_pending(inode, kept) && (now.hash == 0 || kept.hash == now.hash)) {
-      Totals& to = *flow.owner;
-      const uint64_t count = sample_count(kept);
-      for (size_t i = 0; i < KITTY_RTT_BUCKETS; ++i) to.own.rtt.buckets[i] += kept.buckets[i];
-      to.own.rtt.sum_us += kept.rtt_sum_us;
-      to.tick_samples += count;
-      to.tick_sum_us += kept.rtt_sum_us;
-      samples_ += count;
-      handed_over_ += count;
-      if (now.counters.have == 0) add_counters(flow, kept.counters);
+  Growth growth;
+  if (flow.pending_due) take_pending(inode, flow, now, growth);
+  if (now.hash != 0) {
+    if (now.resets != flow.resets) {
+      flow.resets = now.resets;
+      flow.posted = {};
+      flow.held_ns = now_ns;
+    }
+    if (now.hash != flow.hash) start_connection(flow, now.hash, remote_of(now));
+    if (flow.held_ns == 0) {
+      add_samples(flow, now, growth);
+      add_counters(flow, now.counters, growth);
     }
   }
-  add_flow(flow, now);
+  post(flow, growth);
+}
+
+// What the socket pass read of the socket itself: the only word of one that sends no data and so has no
+// samples, and the latest of one whose acknowledgements fail to come.
+void RttCollector::take_listed(Flow& flow, const Connection& connection) {
+  if (connection.hash == 0 || flow.held_ns != 0) return;
+  if (flow.hash == 0) start_connection(flow, connection.hash, connection.remote);
+  if (flow.hash != connection.hash)
+    return;  // of the connection before, or of one that the next sample tells of
+  Growth growth;
+  add_counters(flow, connection.counters, growth);
+  post(flow, growth);
 }
 
 void RttCollector::follow_namespaces(const ProcessState& state) {
@@ -87,7 +137,7 @@ void RttCollector::follow_namespaces(const ProcessState& state) {
     auto [entry, added] = netns_.try_emplace(process.netns, generation_);
     entry->second = generation_;
     if (added && !maps_.watch_netns(process.netns)) {
-      ++table_full_;
+      ++netns_full_;
       netns_.erase(entry);
     }
   }
@@ -105,27 +155,21 @@ void RttCollector::follow(const ProcessState& state) {
   ++generation_;
   follow_namespaces(state);
   for (const WatchedProcess& process : state.processes) {
-    std::unique_ptr<Totals>& totals = totals_[process.id];
-    if (!totals) {
-      totals = std::make_unique<Totals>();
-      totals->own.have = have_;
-    }
-    totals->seen = generation_;
     for (const OwnedSocket& socket : process.sockets) {
       auto [entry, added] = flows_.try_emplace(socket.inode);
       Flow& flow = entry->second;
       if (added) {
-        flow.owner = totals.get();
         flow.from_birth = !socket.older_than_agent;
         flow.pending_due = true;
-      } else if (flow.owner != totals.get()) {
-        read_flow(socket.inode, flow);  // what it did so far is the former owner's
-        flow.owner = totals.get();
       }
+      // Flows taken up now wait for the next read() before `pending` is read.
+      flow.owner = process.id;
+      if (flow.held_ns != 0 && socket.listed_ns > flow.held_ns) flow.held_ns = 0;
       if (!flow.measured) {
         flow.measured = maps_.own(socket.inode) == OwnResult::owned;
-        if (added && !flow.measured) ++table_full_;
+        if (added && !flow.measured) ++owned_full_;
       }
+      if (socket.connected) take_listed(flow, socket.connection);
       flow.seen = generation_;
     }
   }
@@ -134,46 +178,31 @@ void RttCollector::follow(const ProcessState& state) {
       ++it;
       continue;
     }
-    read_flow(it->first, it->second);
     maps_.disown(it->first);
     it = flows_.erase(it);
   }
-  std::erase_if(totals_, [this](const auto& entry) { return entry.second->seen != generation_; });
 }
 
-void RttCollector::tick(uint64_t now_ns, Metrics& metrics) {
-  // Flows taken up by this tick's follow() wait for the next one before `pending` is read.
-  for (auto& [inode, flow] : flows_) read_flow(inode, flow);
-  if (metrics.state != state_) {
-    state_ = metrics.state;
-    follow(*state_);
-  }
+void RttCollector::read(uint64_t now_ns) {
+  // Set first, so that the minima of the tick that ends are complete when they are read.
+  ended_tick_ = tick_;
   tick_ = tick_ == UINT32_MAX ? 1 : tick_ + 1;
-  const bool ticking = maps_.set_tick(tick_);
+  ticking_ = maps_.set_tick(tick_);
+  for (auto& [inode, flow] : flows_) read_flow(inode, flow, now_ns);
+}
 
-  for (auto& [identity, totals] : totals_) {
-    if (totals->tick_samples == 0) continue;
-    totals->rtt_us = static_cast<double>(totals->tick_sum_us) / static_cast<double>(totals->tick_samples);
-    totals->rtt_ns = now_ns;
-    totals->tick_samples = 0;
-    totals->tick_sum_us = 0;
-  }
-  for (size_t i = 0; i < state_->processes.size(); ++i) {
-    const Totals& totals = *totals_.at(state_->processes[i].id);
-    ProcessMetrics& process = metrics.processes[i];
-    process.own = &totals.own;
-    process.rtt_us.reset();
-    if (totals.rtt_ns != 0 && now_ns - totals.rtt_ns <= kRttStaleNs) process.rtt_us = totals.rtt_us;
-  }
-
+void RttCollector::report(AgentMetrics& agent) {
+  agent.rtt.success = ticking_;
   const auto misses = maps_.misses();
-  const uint64_t missed = std::accumulate(misses.begin(), misses.end(), uint64_t{0});
   // A hand-over takes back what counted as missed; the exported counter waits until it is made up for.
-  unattributed_ = std::max(unattributed_, missed - std::min(missed, handed_over_));
-  metrics.agent.rtt_samples = samples_;
-  metrics.agent.rtt_samples_unattributed = unattributed_;
-  metrics.agent.flow_table_full = table_full_ + misses[KITTY_MISS_FULL];
-  metrics.agent.rtt.success = ticking;
+  const uint64_t pending = misses[KITTY_MISS_PENDING];
+  unowned_ = std::max(unowned_, pending - std::min(pending, handed_over_));
+  agent.rtt_samples = samples_;
+  agent.unattributed = {.unowned = unowned_,
+                        .no_inode = misses[KITTY_MISS_NO_INODE],
+                        .table_full = misses[KITTY_MISS_FULL],
+                        .insane = misses[KITTY_MISS_INSANE]};
+  agent.full = {.owned = owned_full_, .pending = misses[KITTY_MISS_FULL], .watched_netns = netns_full_};
 }
 
 }  // namespace kitty::collector

@@ -1,76 +1,77 @@
-// The RTT collector: keeps the BPF map `owned` in step with ProcessState and adds up, per process, what the
-// hooks saw. Runs on the tick's thread only. Never writes counts into a map: it reads entries and keeps its
-// own sums, so what a closed socket did is not lost and no counter falls.
+// The RTT collector: keeps the BPF map `owned` in step with ProcessState and posts to the Ledger what each
+// watched process's sockets did, from the flow entries and from what the socket pass read of the kernel's own
+// counters. Runs on the tick's thread only. Never writes counts into a map: it reads entries and remembers
+// what it has posted, so what a closed socket did is not lost and no counter falls.
 //
 // Hand-over of a new socket: insert a zeroed `owned` entry, let one tick pass (a program that missed it has
 // long finished), then take what `pending` kept and add it.
+//
+// An inode that turns out to carry another connection than before may have another owner by now: what the new
+// connection does is posted only once its holder has been listed again.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <unordered_map>
 
 #include "collector/flow_maps.h"
+#include "collector/ledger.h"
 #include "collector/metrics.h"
 
 namespace kitty::collector {
 
-// A value of net_tcp_rtt_us older than this says nothing of now.
-inline constexpr uint64_t kRttStaleNs = 10'000'000'000;
-
 class RttCollector {
  public:
-  // `have`: RttHook::have.
-  RttCollector(FlowMaps& maps, uint32_t have) : maps_(maps), have_(have) {}
+  RttCollector(FlowMaps& maps, Ledger& ledger);
 
-  // Fills rtt_us and own of every process of metrics.state, and the agent's sample counters. `now_ns`:
+  // A tick's steps. First, for the owners of the state before: posts what happened since. `now_ns`:
   // CLOCK_MONOTONIC.
-  void tick(uint64_t now_ns, Metrics& metrics);
+  void read(uint64_t now_ns);
+  // Then, if the state is another, and once the ledger has followed it: takes up and lets go of sockets.
+  void follow(const ProcessState& state);
+  // Last, what the agent says of itself.
+  void report(AgentMetrics& agent);
 
  private:
-  struct Totals {
-    OwnTotals own;
-    uint64_t tick_samples = 0;  // of the tick being added up
-    uint64_t tick_sum_us = 0;
-    double rtt_us = 0;
-    uint64_t rtt_ns = 0;  // when rtt_us was taken; 0: never
-    uint64_t seen = 0;    // the generation_ that last named it
-  };
+  // What one source of counters has been posted up to.
   struct Flow {
-    Totals* owner = nullptr;
-    kitty_flow last{};          // what has been added so far
+    procfs::ProcessId owner;
+    uint32_t hash = 0;  // of the connection that `last` is about; 0: none yet
+    procfs::IpAddress remote{};
+    uint32_t resets = 0;  // as the flow entry counted them when it was last read
+    RttHistogram posted;
+    kitty_counters last{};
     uint32_t counted_have = 0;  // counters whose starting point is set
     bool from_birth = true;     // counters start at the socket's birth, not at first sight
     bool pending_due = false;
     bool measured = false;  // has an entry in `owned`; tried again while the table is full
+    uint64_t held_ns = 0;   // not posted until its owner is listed later than this; 0: posted
     uint64_t seen = 0;
   };
-  struct IdHash {
-    size_t operator()(const procfs::ProcessId& id) const {
-      // Pids are below 2^22 (PID_MAX_LIMIT of include/linux/threads.h).
-      return std::hash<uint64_t>{}((id.start_time_ticks << 22) ^ static_cast<uint64_t>(id.pid));
-    }
-  };
 
-  void follow(const ProcessState& state);
   void follow_namespaces(const ProcessState& state);
-  void read_flow(uint64_t inode, Flow& flow);
-  void add_flow(Flow& flow, const kitty_flow& now);
-  static void add_counters(Flow& flow, const kitty_counters& now);
+  void read_flow(uint64_t inode, Flow& flow, uint64_t now_ns);
+  void take_pending(uint64_t inode, Flow& flow, const kitty_flow& now, Growth& growth);
+  void take_listed(Flow& flow, const Connection& connection);
+  void add_samples(Flow& flow, const kitty_flow& now, Growth& growth) const;
+  void add_counters(Flow& flow, const kitty_counters& now, Growth& growth) const;
+  static void start_connection(Flow& flow, uint32_t hash, const procfs::IpAddress& remote);
+  void post(const Flow& flow, const Growth& growth);
 
   FlowMaps& maps_;
-  const uint32_t have_;
-  std::shared_ptr<const ProcessState> state_;
-  std::unordered_map<procfs::ProcessId, std::unique_ptr<Totals>, IdHash> totals_;
+  Ledger& ledger_;
+  const uint64_t jiffy_ns_;
   std::unordered_map<uint64_t, Flow> flows_;  // by inode
   std::unordered_map<uint32_t, uint64_t>
       netns_;  // watched namespaces and the generation_ that last named them
   uint64_t generation_ = 0;
   uint32_t tick_ = 1;
+  bool ticking_ = false;     // the programs know of tick_
+  uint32_t ended_tick_ = 0;  // the one before: its minima are complete
   uint64_t samples_ = 0;
   uint64_t handed_over_ = 0;
-  uint64_t unattributed_ = 0;
-  uint64_t table_full_ = 0;
+  uint64_t unowned_ = 0;
+  uint64_t owned_full_ = 0;
+  uint64_t netns_full_ = 0;
 };
 
 }  // namespace kitty::collector

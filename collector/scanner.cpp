@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <ctime>
+#include <iterator>
 
 #include "collector/clock.h"
 #include "collector/identity.h"
@@ -18,8 +20,7 @@ namespace kitty::collector {
 namespace {
 
 constexpr size_t kReadBufferBytes =
-    std::max({procfs::kDirectoryBufferBytes, procfs::kEnvironBufferBytes, procfs::kTcpTableBufferBytes,
-              procfs::kCgroupBufferBytes, procfs::kStatBufferBytes});
+    std::max({procfs::kEnvironBufferBytes, procfs::kCgroupBufferBytes, procfs::kStatBufferBytes});
 
 // Now, on the clock of ProcessStat::start_time_ticks.
 uint64_t boot_ticks() {
@@ -42,9 +43,21 @@ procfs::ReadExpected<procfs::ProcessStat> read_stat_of(int root, pid_t pid, std:
 
 }  // namespace
 
-Scanner::Scanner(int procfs_root)
+void Unreadable::count(const procfs::ReadResult& result) {
+  if (result.status == procfs::ReadStatus::denied) {
+    ++permission;
+  } else if (result.err == EMFILE || result.err == ENFILE) {
+    ++open_files;
+  } else {
+    ++other;
+  }
+}
+
+Scanner::Scanner(int procfs_root, SocketRows* rows, size_t max_processes)
     : root_(procfs_root),
+      max_processes_(std::min(max_processes, kMaxWatchedProcesses)),
       agent_start_ticks_(boot_ticks()),
+      owners_(agent_start_ticks_, rows),
       variables_(identity_variables()),
       environ_(variables_),
       pid_buffer_(procfs::kDirectoryBufferBytes),
@@ -56,6 +69,10 @@ bool Scanner::is_young(uint64_t start_time_ticks) const {
   return start_time_ticks + young_ticks >= boot_ticks();
 }
 
+Scanner::Layout Scanner::layout_of(const procfs::ProcessStat& stat) {
+  return {stat.arg_start.value_or(0), stat.env_start.value_or(0)};
+}
+
 // True when a process to watch was found.
 bool Scanner::look_at(pid_t pid, Depth depth) {
   auto [entry, added] = known_.try_emplace(pid);
@@ -65,7 +82,8 @@ bool Scanner::look_at(pid_t pid, Depth depth) {
 
   const auto stat = read_stat_of(root_, pid, read_buffer_);
   if (!stat) {
-    if (stat.error().status == procfs::ReadStatus::malformed) ++report_.parse_errors;
+    known.result = stat.error();
+    if (stat.error().status == procfs::ReadStatus::malformed) ++report_.stat_parse_errors;
     return false;
   }
   known.young = is_young(stat->start_time_ticks);
@@ -73,91 +91,81 @@ bool Scanner::look_at(pid_t pid, Depth depth) {
   if (watched != watched_.end() && watched->second.process.id.start_time_ticks == stat->start_time_ticks)
     return false;
 
-  const bool same = known.read && known.start_time_ticks == stat->start_time_ticks &&
-                    known.arg_start == stat->arg_start.value_or(0) &&
-                    known.env_start == stat->env_start.value_or(0);
+  const bool same =
+      known.read && known.start_time_ticks == stat->start_time_ticks && known.layout == layout_of(*stat);
   const bool due = (generation_ + static_cast<uint64_t>(pid)) % kRecheckDiscoveries == 0;
   if (same && !due) return false;
   known.start_time_ticks = stat->start_time_ticks;
-  known.arg_start = stat->arg_start.value_or(0);
-  known.env_start = stat->env_start.value_or(0);
-  known.read = false;
-  known.denied = false;
+  known.layout = layout_of(*stat);
 
   auto handle = procfs::ProcessHandle::open(root_, pid);
-  const procfs::ReadResult result = handle ? handle->read_environ(read_buffer_, environ_) : handle.error();
-  known.denied = result.status == procfs::ReadStatus::denied;
-  known.read = result.ok() || known.denied;  // whatever else stood in the way may be over next time
-  return result.ok() && environ_.watched() && start_watching(std::move(*handle));
+  known.result = handle ? handle->read_environ(read_buffer_, environ_) : handle.error();
+  // Whatever else stood in the way may be over next time.
+  known.read = known.result.ok() || known.result.status == procfs::ReadStatus::denied;
+  return known.result.ok() && environ_.watched() && start_watching(std::move(*handle), known.layout);
 }
 
-bool Scanner::start_watching(procfs::ProcessHandle handle) {
+// `environ_` and `variables_` hold the process's environment.
+bool Scanner::start_watching(procfs::ProcessHandle handle, const Layout& layout) {
   const pid_t pid = handle.id().pid;
-  if (!watched_.contains(pid) && watched_.size() >= kMaxWatchedProcesses) {
+  if (!watched_.contains(pid) && watched_.size() >= max_processes_) {
     ++report_.dropped_processes;
     return false;
   }
   Watched watched;
+  watched.layout = layout;
   watched.process.id = handle.id();
-  watched.process.handle = std::make_shared<const procfs::ProcessHandle>(std::move(handle));
-  if (const auto cgroup = watched.process.handle->read_cgroup(read_buffer_)) {
+  watched.process.labels = rank_labels(variables_);
+  if (const auto stat = handle.read_stat(read_buffer_)) {
+    watched.parent = stat->ppid;
+    watched.process.comm = stat->comm;
+  }
+  if (const auto cgroup = handle.read_cgroup(read_buffer_)) {
     watched.process.container_id = cgroup->container_id;
     watched.process.pod_uid = cgroup->pod_uid();
   }
+  watched.process.handle = std::make_shared<const procfs::ProcessHandle>(std::move(handle));
   watched_.insert_or_assign(pid, std::move(watched));
   return true;
 }
 
-// The environment is read again each time, because a launcher's child is seen before its exec; a process that
-// has wiped it since (setproctitle) keeps what was seen first.
-void Scanner::read_identity(Watched& watched) {
+// The environment is read again only when another program has been executed: one that was overwritten since
+// (setproctitle), wholly or up to some entry, says less than what was seen first. False if the process is not
+// to be watched any more.
+bool Scanner::refresh(Watched& watched) {
   WatchedProcess& process = watched.process;
-  if (process.handle->read_environ(read_buffer_, environ_).ok() && environ_.watched()) {
-    process.labels = rank_labels(variables_);
-  }
-  if (const auto stat = process.handle->read_stat(read_buffer_)) process.comm = stat->comm;
-  if (const auto netns = process.handle->read_net_namespace()) process.netns = static_cast<uint32_t>(*netns);
+  const auto stat = process.handle->read_stat(read_buffer_);
+  if (!stat) return true;  // forgotten once it is known to be dead
+  process.comm = stat->comm;
+  const Layout layout = layout_of(*stat);
+  if (layout == watched.layout) return true;
+  // An empty environment may be one that is yet to be laid out.
+  if (!process.handle->read_environ(read_buffer_, environ_).ok() || environ_.bytes() == 0) return true;
+  watched.layout = layout;
+  if (environ_.overwritten()) return true;
+  process.labels = rank_labels(variables_);
+  return environ_.watched();
 }
 
-void Scanner::forget_the_dead() {
+void Scanner::forget_the_unlisted() {
   std::erase_if(known_, [this](const auto& entry) { return entry.second.seen != generation_; });
-  std::erase_if(watched_, [](const auto& entry) { return !entry.second.process.handle->alive(); });
 }
 
-// Each socket goes to the holder that started first: children inherit sockets, parents do not.
-void Scanner::claim_sockets() {
-  std::vector<Watched*> eldest_first;
-  eldest_first.reserve(watched_.size());
-  for (auto& [pid, watched] : watched_) eldest_first.push_back(&watched);
-  std::ranges::sort(eldest_first, {}, [](const Watched* watched) {
-    return std::pair(watched->process.id.start_time_ticks, watched->process.id.pid);
-  });
+bool Scanner::drop_dead() {
+  const size_t dead =
+      std::erase_if(watched_, [](const auto& entry) { return !entry.second.process.handle->alive(); });
+  if (dead != 0) owners_.list(holders(), SocketOwners::Which::unlisted);
+  return dead != 0;
+}
 
-  ++claim_;
-  report_.dropped_sockets = 0;
-  unlisted_processes_ = 0;
-  for (Watched* watched : eldest_first) {
-    const procfs::ProcessId id = watched->process.id;
-    const bool older = !watched->walked && id.start_time_ticks < agent_start_ticks_;
-    const auto claim = [&](uint64_t inode) {
-      auto found = sockets_.find(inode);
-      if (found == sockets_.end()) {
-        if (sockets_.size() >= kMaxOwnedSockets) {
-          ++report_.dropped_sockets;
-          return;
-        }
-        found = sockets_.try_emplace(inode, Socket{.owner = id, .older_than_agent = older}).first;
-      }
-      Socket& socket = found->second;
-      if (socket.claimed == claim_) return;  // an elder holds it
-      socket.claimed = claim_;
-      socket.owner = id;
-    };
-    const procfs::FdWalk walk = watched->process.handle->walk_socket_fds(read_buffer_, claim);
-    watched->walked = true;
-    if (!walk.result.ok() && walk.result.status != procfs::ReadStatus::gone) ++unlisted_processes_;
+std::vector<SocketOwners::Holder> Scanner::holders() const {
+  std::vector<SocketOwners::Holder> holders;
+  holders.reserve(watched_.size());
+  for (const auto& [pid, watched] : watched_) {
+    const WatchedProcess& process = watched.process;
+    holders.push_back({process.id, watched.parent, process.netns, process.handle.get()});
   }
-  std::erase_if(sockets_, [this](const auto& entry) { return entry.second.claimed != claim_; });
+  return holders;
 }
 
 void Scanner::discover(Depth depth) {
@@ -168,92 +176,42 @@ void Scanner::discover(Depth depth) {
   const procfs::ReadResult listed =
       procfs::walk_pids(root_, pid_buffer_, [&](pid_t pid) { found = look_at(pid, depth) || found; });
   if (depth == Depth::all || found) {
-    if (listed.ok()) forget_the_dead();
-    for (auto& [pid, watched] : watched_) read_identity(watched);
-    claim_sockets();
+    if (listed.ok()) forget_the_unlisted();
+    for (auto it = watched_.begin(); it != watched_.end();) {
+      const bool keep = it->second.process.handle->alive() && refresh(it->second);
+      it = keep ? std::next(it) : watched_.erase(it);
+    }
+    read_namespaces();
+    owners_.list(holders(), depth == Depth::all ? SocketOwners::Which::all : SocketOwners::Which::unlisted);
   }
   report_.discovery_ok = listed.ok();
   report_.discovery_seconds = seconds_since(start_ns);
 }
 
-bool Scanner::read_tables(const Watched& watched) {
-  bool complete = true;
-  for (const procfs::TcpTable table : {procfs::TcpTable::tcp, procfs::TcpTable::tcp6}) {
-    const procfs::TcpTableRead read =
-        watched.process.handle->read_tcp_table(table, read_buffer_, [this](const procfs::TcpRow& row) {
-          if (row.inode == 0) return;
-          const uint64_t queued_bytes = procfs::queued_tx_bytes(row);
-          const auto found = sockets_.find(row.inode);
-          if (found == sockets_.end()) {
-            unowned_rows_.push_back({row.inode, queued_bytes});
-            return;
-          }
-          found->second.tx_queue_bytes = queued_bytes;
-          found->second.counted = pass_;
-        });
-    report_.parse_errors += read.errors;
-    complete = complete && read.result.ok();
+// A process may have moved to another one since (setns, unshare): ip netns exec does, once it has begun.
+void Scanner::read_namespaces() {
+  for (auto& [pid, watched] : watched_) {
+    if (const auto netns = watched.process.handle->read_net_namespace())
+      watched.process.netns = static_cast<uint32_t>(*netns);
   }
-  return complete;
-}
-
-void Scanner::look_for_unknown_rows() {
-  const auto known = [this](const Row& row) { return std::ranges::binary_search(foreign_, row.inode); };
-  if (!std::ranges::all_of(unowned_rows_, known)) claim_sockets();
-  foreign_.clear();
-  for (const Row& row : unowned_rows_) {
-    const auto found = sockets_.find(row.inode);
-    if (found == sockets_.end()) {
-      foreign_.push_back(row.inode);
-      continue;
-    }
-    found->second.tx_queue_bytes = row.tx_queue_bytes;
-    found->second.counted = pass_;
-  }
-  std::ranges::sort(foreign_);
 }
 
 void Scanner::pass_sockets() {
-  const uint64_t start_ns = monotonic_ns();
-  ++pass_;
-  unowned_rows_.clear();
-  std::unordered_map<uint32_t, bool> namespaces;  // read in this pass, and whether that went well
-  bool all_read = true;
-  for (auto& [pid, watched] : watched_) {
-    const uint32_t netns = watched.process.netns;
-    auto done = namespaces.find(netns);
-    // A namespace without a number cannot be told from another, and one whose reader died is read through the
-    // next.
-    if (done == namespaces.end() || netns == 0 || !done->second) {
-      done = namespaces.insert_or_assign(netns, read_tables(watched)).first;
-      if (!done->second && watched.process.handle->alive()) all_read = false;
-    }
-    if (done->second) watched.tables_read = pass_;
-  }
-  look_for_unknown_rows();
-  report_.socket_pass_ok = all_read;
-  report_.socket_pass_seconds = seconds_since(start_ns);
+  read_namespaces();
+  owners_.pass(holders());
 }
 
 std::shared_ptr<const ProcessState> Scanner::snapshot() const {
   auto state = std::make_shared<ProcessState>();
   state->report = report_;
-  state->report.unreadable_processes =
-      unlisted_processes_ + static_cast<uint64_t>(std::ranges::count_if(
-                                known_, [](const auto& entry) { return entry.second.denied; }));
+  for (const auto& [pid, known] : known_) {
+    if (!known.result.ok() && known.result.status != procfs::ReadStatus::gone)
+      state->report.unreadable.count(known.result);
+  }
   state->processes.reserve(watched_.size());
-  for (const auto& [pid, watched] : watched_) {
-    state->processes.push_back(watched.process);
-    state->processes.back().tx_queue_known = pass_ != 0 && watched.tables_read == pass_;
-  }
+  for (const auto& [pid, watched] : watched_) state->processes.push_back(watched.process);
   std::ranges::sort(state->processes, {}, [](const WatchedProcess& process) { return process.id.pid; });
-  for (const auto& [inode, socket] : sockets_) {
-    const auto owner = std::ranges::lower_bound(state->processes, socket.owner, {}, &WatchedProcess::id);
-    if (owner == state->processes.end() || owner->id != socket.owner) continue;
-    owner->sockets.push_back({.inode = inode,
-                              .older_than_agent = socket.older_than_agent,
-                              .tx_queue_bytes = socket.counted == pass_ ? socket.tx_queue_bytes : 0});
-  }
+  owners_.describe(*state);
   return state;
 }
 

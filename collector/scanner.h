@@ -5,11 +5,12 @@
 
 #include <chrono>
 #include <memory>
-#include <string>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "collector/process_state.h"
+#include "collector/socket_owners.h"
 #include "procfs/environ.h"
 #include "procfs/process.h"
 
@@ -26,64 +27,56 @@ class Scanner {
  public:
   enum class Depth { all, new_and_young };
 
-  // `procfs_root`: an open directory, owned by the caller.
-  explicit Scanner(int procfs_root);
+  // `procfs_root`: an open directory, owned by the caller, as is `rows` (SocketOwners), which may be null.
+  // Watches `max_processes` at most: each costs a descriptor.
+  Scanner(int procfs_root, SocketRows* rows, size_t max_processes = kMaxWatchedProcesses);
 
   // Processes, their labels and their sockets' inodes.
   void discover(Depth depth);
-  // What the sockets have queued: net/tcp and net/tcp6 once per network namespace. A row of a socket never
-  // seen before is a reason to list the watched processes' descriptors at once: a connection made anew must
-  // not hide its queue until the next discovery.
+  // Drops the watched processes that have ended, so that what they shared goes to those that still hold it.
+  // True if there were any.
+  bool drop_dead();
+  // What the sockets are connected to and have queued (SocketOwners::pass).
   void pass_sockets();
   [[nodiscard]] std::shared_ptr<const ProcessState> snapshot() const;
 
  private:
+  // Where a program's arguments and environment lie: other places mean another program (execve).
+  struct Layout {
+    uint64_t arg_start = 0;
+    uint64_t env_start = 0;
+    friend bool operator==(const Layout&, const Layout&) = default;
+  };
   struct Known {
     uint64_t start_time_ticks = 0;
-    uint64_t arg_start = 0;  // with env_start, what the environment was read with
-    uint64_t env_start = 0;
-    bool young = true;  // at the latest look
-    bool read = false;  // the environment was read, or refused
-    bool denied = false;
-    uint64_t seen = 0;  // the generation_ that last listed it
+    Layout layout;              // of the environment that was read
+    bool young = true;          // at the latest look
+    bool read = false;          // the environment was read, or refused
+    procfs::ReadResult result;  // of that
+    uint64_t seen = 0;          // the generation_ that last listed it
   };
   struct Watched {
-    WatchedProcess process;    // without its sockets
-    bool walked = false;       // its descriptors were listed at least once
-    uint64_t tables_read = 0;  // the pass_ that last read its namespace's tables
-  };
-  struct Socket {
-    procfs::ProcessId owner;
-    bool older_than_agent = false;
-    uint64_t tx_queue_bytes = 0;
-    uint64_t counted = 0;  // the pass_ that last saw its row
-    uint64_t claimed = 0;  // the claim_ that last saw a holder
+    WatchedProcess process;  // without its sockets
+    pid_t parent = 0;        // when it was first seen
+    Layout layout;           // of the environment that its labels come from
   };
 
+  static Layout layout_of(const procfs::ProcessStat& stat);
   bool look_at(pid_t pid, Depth depth);
-  bool start_watching(procfs::ProcessHandle handle);
-  void read_identity(Watched& watched);
-  void forget_the_dead();
-  void claim_sockets();
-  bool read_tables(const Watched& watched);
-  void look_for_unknown_rows();
+  bool start_watching(procfs::ProcessHandle handle, const Layout& layout);
+  bool refresh(Watched& watched);
+  void read_namespaces();
+  void forget_the_unlisted();
+  [[nodiscard]] std::vector<SocketOwners::Holder> holders() const;
   [[nodiscard]] bool is_young(uint64_t start_time_ticks) const;
 
   const int root_;
+  const size_t max_processes_;
   const uint64_t agent_start_ticks_;
+  SocketOwners owners_;
   std::unordered_map<pid_t, Known> known_;
   std::unordered_map<pid_t, Watched> watched_;
-  std::unordered_map<uint64_t, Socket> sockets_;  // by inode
   uint64_t generation_ = 0;
-  uint64_t claim_ = 0;
-  uint64_t pass_ = 0;
-  struct Row {
-    uint64_t inode = 0;
-    uint64_t tx_queue_bytes = 0;
-  };
-  std::vector<Row> unowned_rows_;    // of the latest pass
-  std::vector<uint64_t> foreign_;    // inodes that the pass before found to be nobody's; ascending
-  uint64_t unlisted_processes_ = 0;  // watched, but their descriptors could not be listed
   ScanReport report_;
   std::vector<procfs::EnvironVariable> variables_;
   procfs::EnvironScan environ_;

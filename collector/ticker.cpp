@@ -4,33 +4,49 @@
 
 namespace kitty::collector {
 
-Tick::Tick(const ProcessWatch& processes, FlowMaps* maps, uint32_t have) : processes_(processes) {
-  if (maps) rtt_.emplace(*maps, have);
+Tick::Tick(const ProcessWatch& processes, FlowMaps* maps, uint32_t have)
+    : processes_(processes),
+      ledger_(std::make_unique<Ledger>(maps ? std::optional<uint32_t>(have) : std::nullopt)) {
+  if (maps) rtt_.emplace(*maps, *ledger_);
+}
+
+void Tick::read_network() {
+  const uint64_t start_ns = monotonic_ns();
+  network_.tick(metrics_);
+  metrics_.agent.network.duration_seconds = seconds_since(start_ns);
+}
+
+void Tick::read_sockets(bool new_state) {
+  const uint64_t start_ns = monotonic_ns();
+  if (rtt_) rtt_->read(start_ns);
+  if (new_state) {
+    ledger_->follow(*metrics_.state);
+    if (rtt_) rtt_->follow(*metrics_.state);
+  }
+  ledger_->end_tick(start_ns, metrics_);
+  if (!rtt_) return;
+  rtt_->report(metrics_.agent);
+  metrics_.agent.rtt.duration_seconds = seconds_since(start_ns);
 }
 
 const Metrics& Tick::run() {
-  metrics_.state = processes_.state();
+  std::shared_ptr<const ProcessState> state = processes_.state();
+  const bool new_state = state != metrics_.state;
+  metrics_.state = std::move(state);
   metrics_.processes.resize(metrics_.state->processes.size());
   for (size_t i = 0; i < metrics_.processes.size(); ++i) {
     const WatchedProcess& process = metrics_.state->processes[i];
     metrics_.processes[i] = {};
     if (!process.tx_queue_known) continue;
     uint64_t queued_bytes = 0;
-    for (const OwnedSocket& socket : process.sockets) queued_bytes += socket.tx_queue_bytes;
+    for (const OwnedSocket& socket : process.sockets) queued_bytes += socket.connection.tx_queue_bytes;
     metrics_.processes[i].tx_queue_bytes = queued_bytes;
   }
   const ScanReport& report = metrics_.state->report;
   metrics_.agent.processes = {report.discovery_ok, report.discovery_seconds};
   metrics_.agent.sockets = {report.socket_pass_ok, report.socket_pass_seconds};
-
-  uint64_t start_ns = monotonic_ns();
-  network_.tick(metrics_);
-  metrics_.agent.network.duration_seconds = seconds_since(start_ns);
-  if (rtt_) {
-    start_ns = monotonic_ns();
-    rtt_->tick(start_ns, metrics_);
-    metrics_.agent.rtt.duration_seconds = seconds_since(start_ns);
-  }
+  read_network();
+  read_sockets(new_state);
   return metrics_;
 }
 

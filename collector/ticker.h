@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "collector/ledger.h"
 #include "collector/metrics.h"
 #include "collector/network.h"
 #include "collector/periodic.h"
@@ -27,8 +28,12 @@ class Tick {
   const Metrics& run();
 
  private:
+  void read_network();
+  void read_sockets(bool new_state);
+
   const ProcessWatch& processes_;
   NetworkCollector network_;
+  std::unique_ptr<Ledger> ledger_;  // by pointer: the RTT collector refers to it, and a Tick may be moved
   std::optional<RttCollector> rtt_;
   Metrics metrics_;
 };

@@ -11,7 +11,9 @@ namespace {
 
 using collector::Metrics;
 using collector::OwnTotals;
+using collector::PeerMetrics;
 using collector::ProcessMetrics;
+using collector::TcpTotals;
 using collector::WatchedProcess;
 
 constexpr double kUsPerSecond = 1e6;
@@ -23,6 +25,12 @@ std::vector<double> rtt_bounds_seconds() {
   for (const uint32_t us : kBoundsUs) seconds.push_back(us / kUsPerSecond);
   return seconds;
 }
+
+// One series of a family whose series differ in one label.
+struct Count {
+  std::string_view what;
+  uint64_t value;
+};
 
 std::string_view decimal(uint64_t value, std::array<char, 20>& buffer) {
   const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr;
@@ -89,20 +97,73 @@ void MetricsText::render_processes(const Metrics& metrics, ExpositionWriter& wri
   const auto own_family = [&](std::string_view name, std::string_view help, uint32_t have, auto member) {
     writer.family(name, help, MetricType::counter);
     each([&](const ProcessMetrics& process, const std::string& labels) {
-      if (process.own && (process.own->have & have) != 0) writer.sample(labels, process.own->*member);
+      if (process.own && (process.own->have & have) != 0) writer.sample(labels, process.own->tcp.*member);
     });
   };
   own_family("kitty_tcp_retransmits_total", "TCP segments retransmitted by the sockets this process owns.",
-             KITTY_HAVE_TOTAL_RETRANS, &OwnTotals::retransmits);
+             KITTY_HAVE_TOTAL_RETRANS, &TcpTotals::retransmits);
   own_family("kitty_tcp_segments_sent_total", "TCP segments sent by the sockets this process owns.",
-             KITTY_HAVE_SEGS_OUT, &OwnTotals::segments_sent);
+             KITTY_HAVE_SEGS_OUT, &TcpTotals::segments_sent);
   own_family("kitty_tcp_bytes_sent_total",
              "Payload bytes sent, retransmitted ones included, by the sockets this process owns.",
-             KITTY_HAVE_BYTES_SENT, &OwnTotals::bytes_sent);
+             KITTY_HAVE_BYTES_SENT, &TcpTotals::bytes_sent);
+}
 
+void MetricsText::render_peers(const Metrics& metrics, ExpositionWriter& writer) {
+  // `write` gets a peer and its labels; `have` says which of the kernel's counters it needs.
+  const auto each = [&](uint32_t have, auto&& write) {
+    for (size_t i = 0; i < metrics.processes.size(); ++i) {
+      const ProcessMetrics& process = metrics.processes[i];
+      if (have != 0 && (!process.own || (process.own->have & have) == 0)) continue;
+      for (const PeerMetrics& peer : process.peers) write(process, peer, labels_[i]);
+    }
+  };
+  const auto counter = [&](std::string_view name, std::string_view help, uint32_t have, auto member) {
+    writer.family(name, help, MetricType::counter);
+    each(have, [&](const ProcessMetrics&, const PeerMetrics& peer, const std::string& labels) {
+      writer.sample(labels, {{"peer", peer.text()}}, peer.tcp.*member);
+    });
+  };
+  writer.family(
+      "kitty_peer_rtt_seconds",
+      "Every raw TCP round-trip time of the sockets this process owns, by remote address; peer=\"other\" "
+      "stands for all beyond 64 and for those that gave up their place.",
+      MetricType::summary);
+  each(0, [&](const ProcessMetrics& process, const PeerMetrics& peer, const std::string& labels) {
+    if (!process.own) return;
+    writer.summary(labels, {{"peer", peer.text()}}, static_cast<double>(peer.rtt_sum_us) / kUsPerSecond,
+                   peer.rtt_count);
+  });
+  writer.family("kitty_peer_rtt_min_seconds",
+                "Least raw TCP round-trip time of the latest 500 ms with samples; gone after 10 s without.",
+                MetricType::gauge);
+  each(0, [&](const ProcessMetrics&, const PeerMetrics& peer, const std::string& labels) {
+    if (peer.rtt_min_us) writer.sample(labels, {{"peer", peer.text()}}, *peer.rtt_min_us / kUsPerSecond);
+  });
+  counter("kitty_peer_retransmits_total", "TCP segments retransmitted to this peer.",
+          KITTY_HAVE_TOTAL_RETRANS, &TcpTotals::retransmits);
+  counter("kitty_peer_segments_sent_total", "TCP segments sent to this peer.", KITTY_HAVE_SEGS_OUT,
+          &TcpTotals::segments_sent);
+  counter("kitty_peer_data_segments_sent_total", "TCP segments with data sent to this peer.",
+          KITTY_HAVE_DATA_SEGS_OUT, &TcpTotals::data_segments_sent);
+  writer.family(
+      "kitty_peer_busy_seconds_total",
+      "Time with data in flight or queued to this peer, of the socket that was busiest in each tick.",
+      MetricType::counter);
+  each(KITTY_HAVE_BUSY, [&](const ProcessMetrics&, const PeerMetrics& peer, const std::string& labels) {
+    writer.sample(labels, {{"peer", peer.text()}}, static_cast<double>(peer.busy_ns) / 1e9);
+  });
+  writer.family("kitty_peer_tx_queue_bytes",
+                "Bytes sent to this peer and not yet acknowledged, or not yet sent.", MetricType::gauge);
+  each(0, [&](const ProcessMetrics& process, const PeerMetrics& peer, const std::string& labels) {
+    if (process.tx_queue_bytes) writer.sample(labels, {{"peer", peer.text()}}, peer.tx_queue_bytes);
+  });
+}
+
+void MetricsText::render_identities(const collector::ProcessState& state, ExpositionWriter& writer) {
   writer.family("kitty_process_info", "Who a watched process is; always 1.", MetricType::gauge);
   for (size_t i = 0; i < labels_.size(); ++i) {
-    const WatchedProcess& process = metrics.state->processes[i];
+    const WatchedProcess& process = state.processes[i];
     std::array<char, 20> netns, start;
     writer.sample(labels_[i],
                   {{"comm", process.comm},
@@ -114,6 +175,16 @@ void MetricsText::render_processes(const Metrics& metrics, ExpositionWriter& wri
                    {"container_id", process.container_id},
                    {"pod_uid", process.pod_uid}},
                   1);
+  }
+  writer.family(
+      "kitty_process_address_info",
+      "A local address of a TCP connection of this process, where its job's peers see it; always 1.",
+      MetricType::gauge);
+  for (size_t i = 0; i < labels_.size(); ++i) {
+    for (const procfs::IpAddress& address : state.processes[i].addresses) {
+      std::array<char, procfs::kMaxAddressBytes> buffer;
+      writer.sample(labels_[i], {{"address", procfs::format_address(address, buffer)}}, 1);
+    }
   }
 }
 
@@ -156,20 +227,44 @@ void MetricsText::render_agent(const Metrics& metrics, const collector::AgentUsa
   }
   one("kitty_watched_processes", "Processes with KITTY_WATCH=1 in their environment.", MetricType::gauge,
       metrics.state->processes.size());
-  one("kitty_unreadable_processes",
-      "Processes whose environment could not be read, so that they may be missed.", MetricType::gauge,
-      report.unreadable_processes);
-  one("kitty_parse_errors_total", "Malformed files or rows under /proc, each skipped.", MetricType::counter,
-      agent.parse_errors);
+  const auto by = [&](std::string_view name, std::string_view help, MetricType type, std::string_view label,
+                      std::initializer_list<Count> counts) {
+    writer.family(name, help, type);
+    for (const Count& count : counts) writer.sample({}, {{label, count.what}}, count.value);
+  };
+  by("kitty_unreadable_processes",
+     "Processes that may be missed, or whose sockets are not known, by what stood in the way.",
+     MetricType::gauge, "reason",
+     {{"permission", report.unreadable.permission},
+      {"open_files", report.unreadable.open_files},
+      {"other", report.unreadable.other}});
+  by("kitty_parse_errors_total", "Malformed files or rows under /proc, each skipped.", MetricType::counter,
+     "file",
+     {{"snmp", agent.snmp_parse_errors},
+      {"stat", report.stat_parse_errors},
+      {"tcp", report.tcp_parse_errors}});
   one("kitty_rtt_samples_total", "RTT samples credited to watched processes.", MetricType::counter,
       agent.rtt_samples);
-  one("kitty_rtt_samples_unattributed_total",
-      "RTT samples in watched network namespaces of sockets that no watched process owns.",
-      MetricType::counter, agent.rtt_samples_unattributed);
-  one("kitty_flow_table_full_total", "Sockets or namespaces that found a table full and are not measured.",
-      MetricType::counter, agent.flow_table_full);
-  one("kitty_processes_dropped", "Watched processes beyond the limit of 1024.", MetricType::gauge,
-      report.dropped_processes);
+  by("kitty_rtt_samples_unattributed_total",
+     "RTT samples in watched network namespaces that no watched process was credited with: of sockets that "
+     "none "
+     "holds or that closed before they were found (unowned), not accepted or closed already (no_inode), "
+     "refused by "
+     "a full table, or over an hour (insane).",
+     MetricType::counter, "reason",
+     {{"unowned", agent.unattributed.unowned},
+      {"no_inode", agent.unattributed.no_inode},
+      {"table_full", agent.unattributed.table_full},
+      {"insane", agent.unattributed.insane}});
+  by("kitty_flow_table_full_total",
+     "What found a table full: sockets (owned), samples (pending), network namespaces (watched_netns).",
+     MetricType::counter, "table",
+     {{"owned", agent.full.owned},
+      {"pending", agent.full.pending},
+      {"watched_netns", agent.full.watched_netns}});
+  one("kitty_processes_dropped",
+      "Watched processes beyond the limit of 1024, or of what the open files limit leaves.",
+      MetricType::gauge, report.dropped_processes);
   one("kitty_sockets_dropped", "Sockets of watched processes beyond the limit of 8192.", MetricType::gauge,
       report.dropped_sockets);
   one("process_cpu_seconds_total", "CPU time of the agent.", MetricType::counter, usage.cpu_seconds);
@@ -178,8 +273,10 @@ void MetricsText::render_agent(const Metrics& metrics, const collector::AgentUsa
   one("process_open_fds", "Open file descriptors of the agent.", MetricType::gauge, usage.open_fds);
   one("process_start_time_seconds", "When the agent started, seconds since the epoch.", MetricType::gauge,
       info_.start_time_seconds);
-  one("kitty_series_dropped_total", "Series left out of earlier texts because a text would exceed its limit.",
-      MetricType::counter, series_dropped_);
+  by("kitty_series_dropped_total",
+     "Series left out of earlier texts: over the text's limit of size, or local addresses of a process "
+     "beyond 64.",
+     MetricType::counter, "reason", {{"text_size", series_dropped_}, {"addresses", addresses_dropped_}});
 }
 
 void MetricsText::render(const Metrics& metrics, const collector::AgentUsage& usage,
@@ -191,6 +288,9 @@ void MetricsText::render(const Metrics& metrics, const collector::AgentUsage& us
   writer.begin();
   render_agent(metrics, usage, writer);
   render_processes(metrics, writer);
+  render_peers(metrics, writer);
+  render_identities(*metrics.state, writer);
+  addresses_dropped_ += metrics.state->report.dropped_addresses;
   series_dropped_ += writer.series_dropped();
 }
 

@@ -36,6 +36,8 @@ class MetricsText {
  private:
   void label(const collector::ProcessState& state);
   void render_processes(const collector::Metrics& metrics, ExpositionWriter& writer);
+  void render_peers(const collector::Metrics& metrics, ExpositionWriter& writer);
+  void render_identities(const collector::ProcessState& state, ExpositionWriter& writer);
   void render_agent(const collector::Metrics& metrics, const collector::AgentUsage& usage,
                     ExpositionWriter& writer);
 
@@ -43,7 +45,8 @@ class MetricsText {
   HistogramBounds rtt_bounds_;
   std::shared_ptr<const collector::ProcessState> labelled_;
   std::vector<std::string> labels_;  // pid, rank, job of each process of labelled_
-  uint64_t series_dropped_ = 0;
+  uint64_t series_dropped_ = 0;      // by the text's limit
+  uint64_t addresses_dropped_ = 0;   // likewise counted once a text
 };
 
 }  // namespace kitty::http

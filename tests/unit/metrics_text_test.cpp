@@ -17,17 +17,31 @@ constexpr const char* kGolden = "tests/golden/metrics.txt";
 // Two processes: a rank with everything, and a launcher of which little is known, with hostile labels.
 struct Fixture {
   collector::OwnTotals own;
+  std::vector<collector::PeerMetrics> peers;
   collector::Metrics metrics;
+
+  static collector::PeerMetrics peer(std::string_view name, bool other) {
+    collector::PeerMetrics peer{.other = other,
+                                .rtt_count = 21,
+                                .rtt_sum_us = 3'000'001,
+                                .tcp = {.retransmits = 2, .segments_sent = 500, .data_segments_sent = 450},
+                                .busy_ns = 1'500'000'000,
+                                .rtt_min_us = {},
+                                .tx_queue_bytes = 65536};
+    if (!other) peer.rtt_min_us = 51;
+    peer.name_bytes = name.copy(peer.name.data(), peer.name.size());
+    return peer;
+  }
 
   Fixture() {
     own.rtt.buckets[3] = 40;
     own.rtt.buckets[9] = 2;
     own.rtt.buckets[KITTY_RTT_BUCKETS - 1] = 1;
     own.rtt.sum_us = 7'654'321;
-    own.retransmits = 5;
-    own.segments_sent = 1000;
-    own.bytes_sent = 1 << 20;
-    own.have = KITTY_HAVE_SEGS_OUT | KITTY_HAVE_TOTAL_RETRANS | KITTY_HAVE_BYTES_SENT;
+    own.tcp = {.retransmits = 5, .segments_sent = 1000, .data_segments_sent = 900, .bytes_sent = 1 << 20};
+    own.have = KITTY_HAVE_SEGS_OUT | KITTY_HAVE_TOTAL_RETRANS | KITTY_HAVE_BYTES_SENT |
+               KITTY_HAVE_DATA_SEGS_OUT | KITTY_HAVE_BUSY;
+    peers = {peer("10.0.0.3", false), peer("other", true)};
 
     auto state = std::make_shared<collector::ProcessState>();
     collector::WatchedProcess rank;
@@ -35,6 +49,8 @@ struct Fixture {
     rank.comm = "python3";
     rank.labels = {"2", "gpt2-ddp", "0", "4"};
     rank.netns = 4026531840;
+    rank.addresses = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 2},
+                      {0xfd, 0x79, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
     rank.container_id = std::string(64, 'a');
     rank.pod_uid = "0f4c0a34-8d2f-4a7e-9d9a-5d2f0a1b2c3d";
     collector::WatchedProcess launcher;
@@ -42,19 +58,26 @@ struct Fixture {
     launcher.comm = "x) \"y\"\\";
     launcher.labels.job = "a\"b\\c\nd\xff" + std::string(200, 'z');
     state->processes = {rank, launcher};
-    state->report.unreadable_processes = 3;
+    state->report.unreadable = {.permission = 3, .open_files = 1};
+    state->report.stat_parse_errors = 2;
+    state->report.dropped_addresses = 6;
     state->report.discovery_seconds = 0.0125;
     metrics.state = state;
     metrics.processes.resize(2);
-    metrics.processes[0] = {
-        .rtt_us = 51234.5, .retransmits = 510, .out_segs = 123456, .tx_queue_bytes = 0, .own = &own};
+    metrics.processes[0] = {.rtt_us = 51234.5,
+                            .retransmits = 510,
+                            .out_segs = 123456,
+                            .tx_queue_bytes = 0,
+                            .own = &own,
+                            .peers = peers};
     metrics.agent.processes = {true, 0.0125};
     metrics.agent.sockets = {true, 0.0021};
     metrics.agent.network = {true, 0.00002};
     metrics.agent.rtt = {false, 0.0001};
     metrics.agent.rtt_samples = 43;
-    metrics.agent.rtt_samples_unattributed = 7;
-    metrics.agent.parse_errors = 1;
+    metrics.agent.unattributed = {.unowned = 7, .no_inode = 2};
+    metrics.agent.full = {.owned = 1};
+    metrics.agent.snmp_parse_errors = 1;
   }
 
   std::string render() {

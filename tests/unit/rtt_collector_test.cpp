@@ -2,6 +2,8 @@
 // would.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "collector/embedded_object.h"
@@ -25,7 +27,8 @@ class RttCollectorTest : public ::testing::Test {
     auto maps = FlowMaps::create(*object);
     ASSERT_TRUE(maps) << maps.error().message();
     maps_ = std::make_unique<FlowMaps>(std::move(*maps));
-    rtt_ = std::make_unique<RttCollector>(*maps_, kAll);
+    ledger_ = std::make_unique<Ledger>(kAll);
+    rtt_ = std::make_unique<RttCollector>(*maps_, *ledger_);
     owned_ = map_fd("owned");
     pending_ = map_fd("pending");
   }
@@ -76,14 +79,49 @@ class RttCollectorTest : public ::testing::Test {
   }
   const Metrics& again(uint64_t now_ns) {
     metrics_.processes.assign(metrics_.state->processes.size(), {});
-    rtt_->tick(now_ns, metrics_);
+    rtt_->read(now_ns);
+    if (metrics_.state != followed_) {
+      followed_ = metrics_.state;
+      ledger_->follow(*followed_);
+      rtt_->follow(*followed_);
+    }
+    ledger_->end_tick(now_ns, metrics_);
+    rtt_->report(metrics_.agent);
     return metrics_;
   }
-  static OwnedSocket fresh(uint64_t inode) { return {.inode = inode}; }
-  static OwnedSocket old(uint64_t inode) { return {.inode = inode, .older_than_agent = true}; }
+  static OwnedSocket fresh(uint64_t inode, uint64_t listed_ns = 0) {
+    return {.inode = inode, .listed_ns = listed_ns, .connection = {}};
+  }
+  static OwnedSocket old(uint64_t inode) {
+    return {.inode = inode, .older_than_agent = true, .connection = {}};
+  }
+  // As the socket pass lists it.
+  static OwnedSocket listed(uint64_t inode, uint32_t hash, uint8_t peer, uint32_t segs) {
+    OwnedSocket socket = fresh(inode);
+    socket.connected = true;
+    socket.connection.hash = hash;
+    socket.connection.remote = address(peer);
+    socket.connection.counters.segs_out = segs;
+    socket.connection.counters.have = KITTY_HAVE_SEGS_OUT;
+    return socket;
+  }
+  static procfs::IpAddress address(uint8_t last) {
+    return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, last};
+  }
+  static kitty_flow towards(uint8_t peer, kitty_flow flow) {
+    std::memcpy(flow.remote, address(peer).data(), sizeof flow.remote);
+    return flow;
+  }
+  const PeerMetrics* peer(std::string_view name, size_t process = 0) const {
+    const auto peers = metrics_.processes[process].peers;
+    const auto found = std::ranges::find(peers, name, &PeerMetrics::text);
+    return found == peers.end() ? nullptr : &*found;
+  }
 
   std::unique_ptr<FlowMaps> maps_;
+  std::unique_ptr<Ledger> ledger_;
   std::unique_ptr<RttCollector> rtt_;
+  std::shared_ptr<const ProcessState> followed_;
   int owned_ = -1, pending_ = -1;
   Metrics metrics_;
 };
@@ -111,16 +149,16 @@ TEST_F(RttCollectorTest, SocketsOlderThanTheAgentStartAtZeroLaterOnesAtBirth) {
   put(owned_, 10, flow(1, 100, 5000, 300, 1 << 20));
   put(owned_, 20, flow(1, 100, 5000, 300, 1 << 20));
   again(2 * kSecond);
-  EXPECT_EQ(metrics_.processes[0].own->segments_sent, 0U);
-  EXPECT_EQ(metrics_.processes[0].own->retransmits, 0U);
-  EXPECT_EQ(metrics_.processes[0].own->bytes_sent, 0U);
-  EXPECT_EQ(metrics_.processes[1].own->segments_sent, 5000U);
-  EXPECT_EQ(metrics_.processes[1].own->retransmits, 300U);
+  EXPECT_EQ(metrics_.processes[0].own->tcp.segments_sent, 0U);
+  EXPECT_EQ(metrics_.processes[0].own->tcp.retransmits, 0U);
+  EXPECT_EQ(metrics_.processes[0].own->tcp.bytes_sent, 0U);
+  EXPECT_EQ(metrics_.processes[1].own->tcp.segments_sent, 5000U);
+  EXPECT_EQ(metrics_.processes[1].own->tcp.retransmits, 300U);
   put(owned_, 10, flow(2, 200, 5010, 301, (1 << 20) + 7));
   again(3 * kSecond);
-  EXPECT_EQ(metrics_.processes[0].own->segments_sent, 10U);
-  EXPECT_EQ(metrics_.processes[0].own->retransmits, 1U);
-  EXPECT_EQ(metrics_.processes[0].own->bytes_sent, 7U);
+  EXPECT_EQ(metrics_.processes[0].own->tcp.segments_sent, 10U);
+  EXPECT_EQ(metrics_.processes[0].own->tcp.retransmits, 1U);
+  EXPECT_EQ(metrics_.processes[0].own->tcp.bytes_sent, 7U);
 }
 
 TEST_F(RttCollectorTest, CountersOf32BitsWrap) {
@@ -129,7 +167,7 @@ TEST_F(RttCollectorTest, CountersOf32BitsWrap) {
   again(2 * kSecond);
   put(owned_, 10, flow(2, 2, 8));
   again(3 * kSecond);
-  EXPECT_EQ(metrics_.processes[0].own->segments_sent, 10U);
+  EXPECT_EQ(metrics_.processes[0].own->tcp.segments_sent, 10U);
 }
 
 TEST_F(RttCollectorTest, PendingSamplesAreHandedOverOneTickLater) {
@@ -142,7 +180,7 @@ TEST_F(RttCollectorTest, PendingSamplesAreHandedOverOneTickLater) {
   EXPECT_FALSE(has(pending_, 10));
   EXPECT_EQ(metrics_.processes[0].own->rtt.buckets[kBucket1Ms], 4U);
   EXPECT_EQ(metrics_.processes[0].own->rtt.sum_us, 1000U);
-  EXPECT_EQ(metrics_.processes[0].own->segments_sent, 6U)
+  EXPECT_EQ(metrics_.processes[0].own->tcp.segments_sent, 6U)
       << "the kernel's counters are totals: not added twice";
   again(3 * kSecond);
   EXPECT_EQ(metrics_.processes[0].own->rtt.buckets[kBucket1Ms], 4U);
@@ -166,19 +204,93 @@ TEST_F(RttCollectorTest, NothingIsLostOrFallsWhenASocketCloses) {
   tick({{1, {}}}, 3 * kSecond);
   EXPECT_FALSE(has(owned_, 10));
   EXPECT_EQ(metrics_.processes[0].own->rtt.buckets[kBucket1Ms], 5U);
-  EXPECT_EQ(metrics_.processes[0].own->segments_sent, 9U);
+  EXPECT_EQ(metrics_.processes[0].own->tcp.segments_sent, 9U);
 }
 
-TEST_F(RttCollectorTest, AnotherConnectionOnTheInodeAddsFromItsBirth) {
-  tick({{1, {old(10)}}}, kSecond);
+TEST_F(RttCollectorTest, AnotherConnectionOnTheInodeCountsFromItsBirthForWhoeverHoldsItNow) {
+  tick({{1, {old(10)}}, {2, {}}}, kSecond);
   put(owned_, 10, flow(5, 500, 100));
   again(2 * kSecond);
   kitty_flow next = flow(2, 50, 3);
   next.resets = 1;
+  next.hash = 8;
   put(owned_, 10, next);
   again(3 * kSecond);
-  EXPECT_EQ(metrics_.processes[0].own->rtt.buckets[kBucket1Ms], 7U);
-  EXPECT_EQ(metrics_.processes[0].own->segments_sent, 3U);
+  EXPECT_EQ(metrics_.processes[0].own->rtt.buckets[kBucket1Ms], 5U) << "it may be another's by now";
+  tick({{1, {}}, {2, {fresh(10, 3 * kSecond)}}}, 4 * kSecond);
+  again(5 * kSecond);
+  EXPECT_EQ(metrics_.processes[1].own->rtt.buckets[kBucket1Ms], 0U) << "listed before it was known";
+  tick({{1, {}}, {2, {fresh(10, 5 * kSecond)}}}, 6 * kSecond);
+  again(7 * kSecond);
+  EXPECT_EQ(metrics_.processes[0].own->rtt.buckets[kBucket1Ms], 5U);
+  EXPECT_EQ(metrics_.processes[0].own->tcp.segments_sent, 0U);
+  EXPECT_EQ(metrics_.processes[1].own->rtt.buckets[kBucket1Ms], 2U);
+  EXPECT_EQ(metrics_.processes[1].own->tcp.segments_sent, 3U);
+}
+
+TEST_F(RttCollectorTest, PeersAddUpToTheProcess) {
+  tick({{1, {fresh(10), fresh(11), fresh(12)}}}, kSecond);
+  put(owned_, 10, towards(2, flow(2, 200, 6, 1)));
+  put(owned_, 11, towards(2, flow(3, 600, 7)));
+  put(owned_, 12, towards(3, flow(4, 4000, 8, 2)));
+  again(2 * kSecond);
+  ASSERT_NE(peer("10.0.0.2"), nullptr);
+  ASSERT_NE(peer("10.0.0.3"), nullptr);
+  EXPECT_EQ(peer("10.0.0.2")->rtt_count, 5U);
+  EXPECT_EQ(peer("10.0.0.2")->rtt_sum_us, 800U);
+  EXPECT_EQ(peer("10.0.0.2")->tcp.segments_sent, 13U);
+  EXPECT_EQ(peer("10.0.0.3")->rtt_count, 4U);
+  EXPECT_EQ(peer("10.0.0.3")->tcp.retransmits, 2U);
+  const OwnTotals& own = *metrics_.processes[0].own;
+  EXPECT_EQ(own.rtt.buckets[kBucket1Ms], 9U);
+  EXPECT_EQ(own.tcp.segments_sent, 21U);
+  EXPECT_EQ(own.tcp.retransmits, 3U);
+  tick({{1, {}}}, 3 * kSecond);
+  EXPECT_EQ(peer("10.0.0.3")->rtt_count, 4U) << "stays when its socket closes";
+}
+
+TEST_F(RttCollectorTest, TheMinimumIsOfTheTickThatEnded) {
+  tick({{1, {fresh(10)}}}, kSecond);  // the programs write to tick 1 until here, then to tick 2
+  kitty_flow now = towards(2, flow(3, 900, 6));
+  now.tick[0] = 2;
+  now.tick_min_us[0] = 250;
+  now.tick[1] = 1;
+  now.tick_min_us[1] = 17;
+  put(owned_, 10, now);
+  again(2 * kSecond);
+  ASSERT_NE(peer("10.0.0.2"), nullptr);
+  EXPECT_EQ(peer("10.0.0.2")->rtt_min_us, 250U);
+  again(3 * kSecond);
+  EXPECT_EQ(peer("10.0.0.2")->rtt_min_us, 250U) << "of the latest tick that had samples";
+  again(12 * kSecond + 1);
+  EXPECT_FALSE(peer("10.0.0.2")->rtt_min_us);
+}
+
+TEST_F(RttCollectorTest, ASocketWithoutSamplesIsCountedFromItsListing) {
+  tick({{1, {listed(10, 7, 2, 40)}}}, kSecond);
+  EXPECT_EQ(metrics_.processes[0].own->tcp.segments_sent, 40U);
+  tick({{1, {listed(10, 7, 2, 55)}}}, 2 * kSecond);
+  EXPECT_EQ(metrics_.processes[0].own->tcp.segments_sent, 55U);
+  ASSERT_NE(peer("10.0.0.2"), nullptr);
+  EXPECT_EQ(peer("10.0.0.2")->tcp.segments_sent, 55U);
+  put(owned_, 10, towards(2, flow(1, 100, 60)));
+  again(3 * kSecond);
+  EXPECT_EQ(metrics_.processes[0].own->tcp.segments_sent, 60U);
+  tick({{1, {listed(10, 7, 2, 58)}}}, 4 * kSecond);
+  EXPECT_EQ(metrics_.processes[0].own->tcp.segments_sent, 60U) << "an older word of the same counter";
+  tick({{1, {listed(10, 9, 3, 500)}}}, 5 * kSecond);
+  EXPECT_EQ(metrics_.processes[0].own->tcp.segments_sent, 60U)
+      << "of a connection the entry knows nothing of";
+}
+
+TEST_F(RttCollectorTest, AListingOfASocketOlderThanTheAgentStartsAtZero) {
+  OwnedSocket socket = listed(10, 7, 2, 4000);
+  socket.older_than_agent = true;
+  tick({{1, {socket}}}, kSecond);
+  EXPECT_EQ(metrics_.processes[0].own->tcp.segments_sent, 0U);
+  put(owned_, 10, towards(2, flow(1, 100, 4007)));
+  again(2 * kSecond);
+  EXPECT_EQ(metrics_.processes[0].own->tcp.segments_sent, 7U);
 }
 
 TEST_F(RttCollectorTest, ANewOwnerStartsWhereTheOldOneStopped) {
@@ -189,9 +301,9 @@ TEST_F(RttCollectorTest, ANewOwnerStartsWhereTheOldOneStopped) {
   put(owned_, 10, flow(5, 500, 10));
   again(4 * kSecond);
   EXPECT_EQ(metrics_.processes[0].own->rtt.buckets[kBucket1Ms], 2U);
-  EXPECT_EQ(metrics_.processes[0].own->segments_sent, 6U);
+  EXPECT_EQ(metrics_.processes[0].own->tcp.segments_sent, 6U);
   EXPECT_EQ(metrics_.processes[1].own->rtt.buckets[kBucket1Ms], 3U);
-  EXPECT_EQ(metrics_.processes[1].own->segments_sent, 4U);
+  EXPECT_EQ(metrics_.processes[1].own->tcp.segments_sent, 4U);
 }
 
 TEST_F(RttCollectorTest, AFullTableIsCountedAndTheRestStillMeasured) {
@@ -199,7 +311,7 @@ TEST_F(RttCollectorTest, AFullTableIsCountedAndTheRestStillMeasured) {
   for (uint64_t inode = 1; inode <= KITTY_MAX_OWNED_FLOWS + 1; ++inode)
     holder.sockets.push_back(fresh(inode));
   tick({holder}, kSecond);
-  EXPECT_EQ(metrics_.agent.flow_table_full, 1U);
+  EXPECT_EQ(metrics_.agent.full.owned, 1U);
   put(owned_, 1, flow(1, 100, 2));
   again(2 * kSecond);
   EXPECT_EQ(metrics_.processes[0].rtt_us, 100);

@@ -26,7 +26,7 @@ class ScannerTest : public ::testing::Test {
     auto root = procfs::open_root("/proc");
     ASSERT_TRUE(root) << root.error().message();
     root_ = std::move(*root);
-    scanner_ = std::make_unique<Scanner>(root_.get());
+    scanner_ = std::make_unique<Scanner>(root_.get(), nullptr);
   }
   const WatchedProcess* scan(pid_t pid, Scanner::Depth depth = Scanner::Depth::all) {
     scanner_->discover(depth);
@@ -94,13 +94,13 @@ TEST_F(ScannerTest, SocketsAreFoundByInodeWithWhatTheyHaveQueued) {
   EXPECT_TRUE(process->tx_queue_known);
   const OwnedSocket* owned = socket_of(*process, inode_of(full.client));
   ASSERT_NE(owned, nullptr);
-  EXPECT_GT(owned->tx_queue_bytes, 0U);
+  EXPECT_GT(owned->connection.tx_queue_bytes, 0U);
   owned = socket_of(*process, inode_of(quiet.client));
   ASSERT_NE(owned, nullptr);
-  EXPECT_EQ(owned->tx_queue_bytes, 0U);
+  EXPECT_EQ(owned->connection.tx_queue_bytes, 0U);
   owned = socket_of(*process, inode_of(full.listener));
   ASSERT_NE(owned, nullptr);
-  EXPECT_EQ(owned->tx_queue_bytes, 0U) << "a listener's queue is connections, not bytes";
+  EXPECT_EQ(owned->connection.tx_queue_bytes, 0U) << "a listener's queue is connections, not bytes";
   EXPECT_EQ(socket_of(*process, inode_of(full.server)), nullptr) << "held by this test only";
 }
 
@@ -145,7 +145,7 @@ TEST_F(ScannerTest, SocketsOpenBeforeTheAgentAreOlderThanIt) {
   const WatchedChild early = sleeper({"KITTY_WATCH=1"}, {before.client.get()});
   // Start times are cut to hundredths of a second, the agent's to whole ones.
   std::this_thread::sleep_for(std::chrono::milliseconds(1100));
-  scanner_ = std::make_unique<Scanner>(root_.get());
+  scanner_ = std::make_unique<Scanner>(root_.get(), nullptr);
   const WatchedProcess* process = scan(early.pid());
   ASSERT_NE(process, nullptr);
   const OwnedSocket* owned = socket_of(*process, inode_of(before.client));
@@ -171,7 +171,7 @@ TEST(SocketPassInterval, HalfAPercentOfACoreBetweenOneAndFiveSeconds) {
 }
 
 TEST_F(ScannerTest, ProcessWatchPublishesNewAndDropsDeadProcessesWithinARefresh) {
-  const ProcessWatch watch(root_.get(), [] { return uint64_t{0}; });
+  const ProcessWatch watch(Scanner(root_.get(), nullptr), [] { return uint64_t{0}; });
   const auto listed = [&watch](pid_t pid) {
     const auto state = watch.state();
     return std::ranges::any_of(state->processes, [pid](const WatchedProcess& p) { return p.id.pid == pid; });

@@ -29,7 +29,8 @@ TEST(SteadyTick, AllocatesNothing) {
   ASSERT_TRUE(root);
   collector::RttSource rtt = collector::open_rtt_source(collector::embedded_object(), "", "auto");
   ASSERT_NE(rtt.maps, nullptr) << rtt.hook.refusals.front().reason;
-  const collector::ProcessWatch processes(root->get(), [] { return uint64_t{0}; });
+  const collector::ProcessWatch processes(collector::Scanner(root->get(), nullptr),
+                                          [] { return uint64_t{0}; });
   collector::Tick tick(processes, rtt.maps.get(), rtt.hook.have);
   http::MetricsText text(
       {.version = "t", .rtt_hook = rtt.hook.name, .refused_hooks = {}, .start_time_seconds = 1});

@@ -41,7 +41,7 @@ TEST(Ticker, PublishesAtOnceThenTickByTick) {
   const auto root = procfs::open_root("/proc");
   ASSERT_TRUE(root);
   const testing::WatchedChild child = testing::sleeper({"KITTY_WATCH=1", "RANK=6"});
-  const ProcessWatch processes(root->get(), [] { return uint64_t{0}; });
+  const ProcessWatch processes(Scanner(root->get(), nullptr), [] { return uint64_t{0}; });
   http::MetricsText text({.version = "t", .rtt_hook = "none", .refused_hooks = {}, .start_time_seconds = 1});
   http::ExpositionWriter writer;
   http::TextSlot slot;

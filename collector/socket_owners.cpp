@@ -1,0 +1,280 @@
+#include "collector/socket_owners.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <tuple>
+
+#include "collector/clock.h"
+#include "procfs/directory.h"
+
+namespace kitty::collector {
+
+namespace {
+
+// A socket with both ends known and data able to flow or on its way (include/net/tcp_states.h).
+bool is_connection(uint8_t state) {
+  using procfs::TcpState;
+  switch (static_cast<TcpState>(state)) {
+    case TcpState::established:
+    case TcpState::fin_wait1:
+    case TcpState::fin_wait2:
+    case TcpState::close_wait:
+    case TcpState::last_ack:
+    case TcpState::closing:
+      return true;
+    default:
+      return false;
+  }
+}
+
+Connection connection_of(const procfs::TcpRow& row) {
+  return {.local = row.local, .remote = row.remote, .tx_queue_bytes = procfs::queued_tx_bytes(row)};
+}
+
+}  // namespace
+
+SocketOwners::SocketOwners(uint64_t agent_start_ticks, SocketRows* rows)
+    : agent_start_ticks_(agent_start_ticks),
+      rows_(rows),
+      buffer_(std::max(procfs::kDirectoryBufferBytes, procfs::kTcpTableBufferBytes)) {}
+
+bool SocketOwners::due(const Holder& holder, Listing& listing, Which which) const {
+  if (!listing.ever) return true;
+  if (which == Which::unlisted || listing.from_rows) return false;  // the next pass lists it anyway
+  const std::optional<uint64_t> descriptors = holder.handle->fd_count();
+  return !descriptors || *descriptors != listing.descriptors || *descriptors <= kAlwaysListedDescriptors ||
+         ++listing.age >= kMaxListingAge;
+}
+
+bool SocketOwners::list_rows(const Holder& holder, Listing& listing) {
+  (void)holder;
+  (void)listing;
+  return false;  // TODO
+}
+
+// What was known stays known when the descriptors cannot be listed for want of our own.
+void SocketOwners::list_descriptors(const Holder& holder, Listing& listing) {
+  scratch_.clear();
+  const procfs::FdWalk walk = holder.handle->walk_socket_fds(
+      buffer_, [this](uint64_t inode) { scratch_.push_back({.inode = inode, .connection = {}}); });
+  listing.result = walk.result;
+  if (walk.result.status == procfs::ReadStatus::failed) return;
+  listing.sockets.swap(scratch_);
+  listing.descriptors = walk.fds;
+}
+
+void SocketOwners::list_one(const Holder& holder, Listing& listing) {
+  const uint64_t now_ns = monotonic_ns();
+  listing.from_rows = list_rows(holder, listing);
+  if (!listing.from_rows) list_descriptors(holder, listing);
+  listing.age = 0;
+  if (listing.result.status == procfs::ReadStatus::failed) return;
+  listing.listed_ns = now_ns;
+  listing.first = !listing.ever;
+  listing.ever = true;
+}
+
+void SocketOwners::claim_for(const Holder& holder, const Listing& listing) {
+  const bool older = listing.first && holder.id.start_time_ticks < agent_start_ticks_;
+  for (const Listed& listed : listing.sockets) {
+    auto found = sockets_.find(listed.inode);
+    if (found == sockets_.end()) {
+      if (sockets_.size() >= kMaxOwnedSockets) {
+        ++dropped_;
+        continue;
+      }
+      found = sockets_.try_emplace(listed.inode).first;
+      found->second.older_than_agent = older;
+    }
+    Socket& socket = found->second;
+    if (socket.claimed == claim_) continue;  // an elder holds it
+    socket.claimed = claim_;
+    socket.owner = holder.id;
+    socket.listed_ns = listing.listed_ns;
+    if (!listing.from_rows) continue;
+    socket.connected = listed.connected;
+    socket.connection = listed.connection;
+    socket.counted = pass_;
+  }
+}
+
+void SocketOwners::claim(std::span<const Holder> holders) {
+  struct Candidate {
+    const Holder* holder;
+    unsigned generation;  // how many of the holders are its ancestors
+  };
+  const auto parent_of = [holders](const Holder& holder) -> const Holder* {
+    const auto found = std::ranges::find(holders, holder.parent, [](const Holder& h) { return h.id.pid; });
+    // A parent started first; anything else has the number of a parent that is gone.
+    const bool real = found != holders.end() && found->id.start_time_ticks <= holder.id.start_time_ticks;
+    return real && &*found != &holder ? &*found : nullptr;
+  };
+  std::vector<Candidate> eldest_first;
+  eldest_first.reserve(holders.size());
+  for (const Holder& holder : holders) eldest_first.push_back({&holder, 0});
+  std::ranges::sort(eldest_first, {}, [](const Candidate& c) { return c.holder->id.start_time_ticks; });
+  // Start times count in hundredths of a second: within one, ancestors come before descendants.
+  for (size_t i = 0; i < eldest_first.size(); ++i) {
+    const uint64_t start = eldest_first[i].holder->id.start_time_ticks;
+    const bool tied =
+        (i > 0 && eldest_first[i - 1].holder->id.start_time_ticks == start) ||
+        (i + 1 < eldest_first.size() && eldest_first[i + 1].holder->id.start_time_ticks == start);
+    if (!tied) continue;
+    const Holder* ancestor = parent_of(*eldest_first[i].holder);
+    for (; ancestor && ancestor->id.start_time_ticks == start && eldest_first[i].generation < holders.size();
+         ancestor = parent_of(*ancestor)) {
+      ++eldest_first[i].generation;
+    }
+  }
+  std::ranges::sort(eldest_first, {}, [](const Candidate& c) {
+    return std::tuple(c.holder->id.start_time_ticks, c.generation, c.holder->id.pid);
+  });
+
+  ++claim_;
+  dropped_ = 0;
+  for (const Candidate& candidate : eldest_first) {
+    const auto listing = listings_.find(candidate.holder->id);
+    if (listing != listings_.end()) claim_for(*candidate.holder, listing->second);
+  }
+  std::erase_if(sockets_, [this](const auto& entry) { return entry.second.claimed != claim_; });
+}
+
+void SocketOwners::forget_others(std::span<const Holder> holders) {
+  ++generation_;
+  for (const Holder& holder : holders) listings_[holder.id].seen = generation_;
+  std::erase_if(listings_, [this](const auto& entry) { return entry.second.seen != generation_; });
+}
+
+void SocketOwners::list(std::span<const Holder> holders, Which which) {
+  forget_others(holders);
+  for (const Holder& holder : holders) {
+    Listing& listing = listings_[holder.id];
+    if (due(holder, listing, which)) list_one(holder, listing);
+  }
+  claim(holders);
+}
+
+void SocketOwners::take_row(const procfs::TcpRow& row) {
+  if (row.inode == 0) return;
+  const auto found = sockets_.find(row.inode);
+  if (found != sockets_.end()) {
+    found->second.connected = is_connection(row.state);
+    found->second.connection = connection_of(row);
+    found->second.counted = pass_;
+    return;
+  }
+  foreign_now_.push_back(row.inode);
+  if (unknown_rows_.size() < kMaxUnknownRows && !std::ranges::binary_search(foreign_, row.inode))
+    unknown_rows_.push_back(row);
+}
+
+bool SocketOwners::read_tables(const Holder& holder) {
+  bool complete = true;
+  for (const procfs::TcpTable table : {procfs::TcpTable::tcp, procfs::TcpTable::tcp6}) {
+    const procfs::TcpTableRead read =
+        holder.handle->read_tcp_table(table, buffer_, [this](const procfs::TcpRow& row) { take_row(row); });
+    parse_errors_ += read.errors;
+    complete = complete && read.result.ok();
+  }
+  return complete;
+}
+
+// A row of a socket never seen before is a reason to list descriptors at once: a connection made anew must
+// not hide its queue until the next discovery.
+void SocketOwners::take_unknown_rows(std::span<const Holder> holders) {
+  if (!unknown_rows_.empty()) {
+    for (const Holder& holder : holders) {
+      Listing& listing = listings_[holder.id];
+      if (!listing.from_rows) list_one(holder, listing);
+    }
+    claim(holders);
+    for (const procfs::TcpRow& row : unknown_rows_) {
+      if (sockets_.contains(row.inode)) take_row(row);
+    }
+  }
+  unknown_rows_.clear();
+  std::erase_if(foreign_now_, [this](uint64_t inode) { return sockets_.contains(inode); });
+  std::ranges::sort(foreign_now_);
+  std::swap(foreign_, foreign_now_);
+  foreign_now_.clear();
+}
+
+void SocketOwners::pass(std::span<const Holder> holders) {
+  const uint64_t start_ns = monotonic_ns();
+  ++pass_;
+  forget_others(holders);
+  bool listed = false;
+  for (const Holder& holder : holders) {
+    Listing& listing = listings_[holder.id];
+    if (listing.ever && !listing.from_rows) continue;
+    list_one(holder, listing);
+    listed = true;
+  }
+  if (listed) claim(holders);
+
+  struct Table {
+    uint32_t netns;
+    bool complete;
+  };
+  std::vector<Table> tables;  // read in this pass
+  pass_ok_ = true;
+  for (const Holder& holder : holders) {
+    Listing& listing = listings_[holder.id];
+    if (listing.from_rows) continue;
+    auto table = std::ranges::find(tables, holder.netns, &Table::netns);
+    // A namespace without a number cannot be told from another, and one whose reader died is read through the
+    // next.
+    if (table == tables.end() || holder.netns == 0 || !table->complete) {
+      const bool complete = read_tables(holder);
+      if (!complete && holder.handle->alive()) pass_ok_ = false;
+      tables.push_back({holder.netns, complete});
+      table = std::prev(tables.end());
+    }
+    if (table->complete) listing.tables_read = pass_;
+  }
+  take_unknown_rows(holders);
+  pass_seconds_ = seconds_since(start_ns);
+}
+
+void SocketOwners::describe(ProcessState& state) const {
+  const auto listing_of = [this](const WatchedProcess& process) {
+    const auto found = listings_.find(process.id);
+    return found == listings_.end() ? nullptr : &found->second;
+  };
+  for (WatchedProcess& process : state.processes) {
+    const Listing* listing = listing_of(process);
+    if (!listing) continue;
+    process.tx_queue_known = pass_ != 0 && (listing->from_rows || listing->tables_read == pass_);
+    if (!listing->result.ok() && listing->result.status != procfs::ReadStatus::gone)
+      state.report.unreadable.count(listing->result);
+  }
+  for (const auto& [inode, socket] : sockets_) {
+    const auto owner = std::ranges::lower_bound(state.processes, socket.owner, {}, &WatchedProcess::id);
+    if (owner == state.processes.end() || owner->id != socket.owner) continue;
+    OwnedSocket& owned = owner->sockets.emplace_back(OwnedSocket{.inode = inode,
+                                                                 .older_than_agent = socket.older_than_agent,
+                                                                 .listed_ns = socket.listed_ns,
+                                                                 .connection = {}});
+    if (socket.counted != pass_ || !socket.connected) continue;
+    owned.connected = true;
+    owned.connection = socket.connection;
+  }
+  for (WatchedProcess& process : state.processes) {
+    for (const OwnedSocket& socket : process.sockets) {
+      if (socket.connected) process.addresses.push_back(socket.connection.local);
+    }
+    std::ranges::sort(process.addresses);
+    const auto doubles = std::ranges::unique(process.addresses);
+    process.addresses.erase(doubles.begin(), doubles.end());
+    if (process.addresses.size() <= kMaxLocalAddresses) continue;
+    state.report.dropped_addresses += process.addresses.size() - kMaxLocalAddresses;
+    process.addresses.resize(kMaxLocalAddresses);
+  }
+  state.report.tcp_parse_errors = parse_errors_;
+  state.report.dropped_sockets = dropped_;
+  state.report.socket_pass_ok = pass_ok_;
+  state.report.socket_pass_seconds = pass_seconds_;
+}
+
+}  // namespace kitty::collector

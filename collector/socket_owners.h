@@ -1,0 +1,111 @@
+// Which watched process owns which socket, and what the kernel says of it. Two steps, each of use alone: the
+// sockets at a process's descriptors, and the connections behind them. Both come from the text files under
+// /proc, or where the kernel has it from one BPF iterator that gives both at once and whose cost does not
+// grow with the host's other sockets. One thread uses it.
+//
+// A socket held by several watched processes is owned by the one that started first: children inherit
+// sockets, parents do not.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "collector/process_state.h"
+#include "procfs/process.h"
+#include "procfs/tcp_table.h"
+
+namespace kitty::collector {
+
+class SocketRows;
+
+// A process with at most so many descriptors has them listed at every discovery (3 us each); one with more
+// when their number changes, when a table shows a socket nobody is known to hold, and else at every
+// so-manieth discovery: one descriptor may have been passed away and another opened.
+inline constexpr uint64_t kAlwaysListedDescriptors = 256;
+inline constexpr unsigned kMaxListingAge = 6;
+// Rows of a table that are nobody's and were not there at the pass before: so many are remembered with all
+// they say until descriptors have been listed again; the rest wait for the next pass.
+inline constexpr size_t kMaxUnknownRows = 4096;
+
+class SocketOwners {
+ public:
+  struct Holder {
+    procfs::ProcessId id;
+    pid_t parent = 0;  // when it was first seen
+    uint32_t netns = 0;
+    const procfs::ProcessHandle* handle = nullptr;
+  };
+  enum class Which { all, unlisted };
+
+  // `rows` may be null: text files only. `agent_start_ticks`: on the clock of ProcessId::start_time_ticks.
+  SocketOwners(uint64_t agent_start_ticks, SocketRows* rows);
+
+  // Brings up to date which sockets the holders have: of those never listed, or of all. Holders that are not
+  // named are forgotten.
+  void list(std::span<const Holder> holders, Which which);
+  // Brings up to date what the sockets' connections are and have queued.
+  void pass(std::span<const Holder> holders);
+  // Fills in the processes' sockets, addresses and tx_queue_known, and the report's socket fields.
+  void describe(ProcessState& state) const;
+
+ private:
+  struct Listed {
+    uint64_t inode = 0;
+    bool connected = false;
+    Connection connection;  // known here only where the iterator listed it
+  };
+  // What one holder was found to hold.
+  struct Listing {
+    std::vector<Listed> sockets;
+    bool ever = false;
+    bool first = false;      // it was listed once only
+    bool from_rows = false;  // by the iterator
+    uint64_t listed_ns = 0;  // when that began
+    uint64_t descriptors = 0;
+    unsigned age = 0;  // discoveries since
+    procfs::ReadResult result;
+    uint64_t tables_read = 0;  // the pass_ that last read its namespace's tables
+    uint64_t seen = 0;
+  };
+  struct Socket {
+    procfs::ProcessId owner;
+    bool older_than_agent = false;
+    uint64_t listed_ns = 0;
+    bool connected = false;
+    Connection connection;
+    uint64_t counted = 0;  // the pass_ that last saw its row
+    uint64_t claimed = 0;  // the claim_ that last saw a holder
+  };
+
+  bool due(const Holder& holder, Listing& listing, Which which) const;
+  void list_one(const Holder& holder, Listing& listing);
+  bool list_rows(const Holder& holder, Listing& listing);
+  void list_descriptors(const Holder& holder, Listing& listing);
+  void forget_others(std::span<const Holder> holders);
+  void claim(std::span<const Holder> holders);
+  void claim_for(const Holder& holder, const Listing& listing);
+  bool read_tables(const Holder& holder);
+  void take_row(const procfs::TcpRow& row);
+  void take_unknown_rows(std::span<const Holder> holders);
+
+  const uint64_t agent_start_ticks_;
+  SocketRows* const rows_;
+  std::unordered_map<procfs::ProcessId, Listing, ProcessIdHash> listings_;
+  std::unordered_map<uint64_t, Socket> sockets_;  // by inode
+  std::vector<procfs::TcpRow> unknown_rows_;      // of the pass under way, and nobody's
+  std::vector<uint64_t> foreign_;      // inodes that the pass before found to be nobody's; ascending
+  std::vector<uint64_t> foreign_now_;  // of the pass under way
+  std::vector<Listed> scratch_;
+  std::vector<char> buffer_;
+  uint64_t generation_ = 0;
+  uint64_t claim_ = 0;
+  uint64_t pass_ = 0;
+  uint64_t parse_errors_ = 0;
+  uint64_t dropped_ = 0;
+  double pass_seconds_ = 0;
+  bool pass_ok_ = false;
+};
+
+}  // namespace kitty::collector
