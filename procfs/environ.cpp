@@ -64,7 +64,7 @@ void EnvironScan::reset() {
 void EnvironScan::take_entry(std::string_view entry, bool cut) {
   if (!first_seen_ && bytes_ != 0) {
     first_seen_ = true;
-    overwritten_ = !entry.contains('=');
+    overwritten_ = !entry.substr(0, carry_.size()).contains('=');  // however it comes cut
   }
   if (entry.empty() || (first_letters_ & letter_bit(entry.front())) == 0) return;
   if (!watch_seen_ && has_name(entry, kWatchName)) {

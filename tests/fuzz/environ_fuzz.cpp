@@ -16,9 +16,16 @@ namespace {
 
 using namespace kitty::procfs;
 
+// What is kept of an entry that comes in pieces.
+constexpr size_t kFirstEntryBytes = kMaxEnvironNameBytes + 1 + kMaxEnvironValueBytes;
+
 using Variables = std::array<EnvironVariable, 2>;
 
-bool scan_in_pieces(std::string_view text, size_t piece, Variables& variables) {
+struct Seen {
+  bool watched, overwritten;
+};
+
+Seen scan_in_pieces(std::string_view text, size_t piece, Variables& variables) {
   EnvironScan scan(variables);
   while (!text.empty()) {
     const size_t size = std::min(piece, text.size());
@@ -28,7 +35,7 @@ bool scan_in_pieces(std::string_view text, size_t piece, Variables& variables) {
     text.remove_prefix(size);
   }
   scan.finish();
-  return scan.watched();
+  return {scan.watched(), scan.overwritten()};
 }
 
 std::optional<std::string_view> look_up(std::string_view text, std::string_view name) {
@@ -51,8 +58,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
   for (const size_t piece : {text.size(), size_t{1} + data[0]}) {
     Variables variables{{{"RANK"}, {"JOB_NAME"}}};
-    const bool watched = scan_in_pieces(text, piece, variables);
-    if (watched != (look_up(text, kWatchName) == kWatchValue)) std::abort();
+    const Seen seen = scan_in_pieces(text, piece, variables);
+    const std::string_view first = text.substr(0, text.find('\0')).substr(0, kFirstEntryBytes);
+    if (seen.overwritten != (!text.empty() && !first.contains('='))) std::abort();
+    if (seen.watched != (look_up(text, kWatchName) == kWatchValue)) std::abort();
     for (const EnvironVariable& variable : variables) {
       const auto expected = look_up(text, variable.name.text());
       if (variable.value.present != expected.has_value()) std::abort();

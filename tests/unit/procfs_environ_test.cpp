@@ -117,6 +117,24 @@ TEST(Environ, LastEntryCountsOnlyAtTheEnd) {
   EXPECT_EQ(variables[0].value.text(), "12");
 }
 
+TEST(Environ, TellsWhereATitleWasWrittenOverIt) {
+  const auto overwritten = [](std::string_view text, size_t piece) {
+    EnvironScan scan({});
+    for (; !text.empty(); text.remove_prefix(std::min(piece, text.size()))) scan.feed(text.substr(0, piece));
+    scan.finish();
+    return scan.overwritten();
+  };
+  for (const size_t piece : {size_t{1}, size_t{7}, size_t{100000}}) {
+    EXPECT_FALSE(overwritten("", piece));
+    EXPECT_FALSE(overwritten("PATH=/bin\0KITTY_WATCH=1\0"sv, piece));
+    EXPECT_FALSE(overwritten("=\0"sv, piece));
+    EXPECT_TRUE(overwritten(std::string(500, '\0'), piece));
+    EXPECT_TRUE(overwritten("r::Worker.run\0\0\0\0H=1\0KITTY_WATCH=1\0"sv, piece)) << "only a tail is left";
+    EXPECT_TRUE(overwritten("    \0KITTY_WATCH=1\0"sv, piece));
+    EXPECT_TRUE(overwritten(std::string(5000, 'R') + "=1\0"s, piece));
+  }
+}
+
 TEST(Environ, ResetForgetsEverything) {
   std::array<EnvironVariable, 1> variables{{{"RANK"}}};
   EnvironScan scan(variables);

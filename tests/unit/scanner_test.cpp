@@ -84,6 +84,70 @@ TEST_F(ScannerTest, AnExecIsNoticedThoughThePidStays) {
   EXPECT_EQ(process->labels.rank, "8");
 }
 
+TEST_F(ScannerTest, AnExecBringsItsOwnLabelsOrEndsTheWatching) {
+  const WatchedChild child(
+      {"sh", "-c",
+       "sleep 1; RANK=8 exec sh -c 'sleep 2; unset KITTY_WATCH; export PATH RANK; exec sleep 60'"},
+      {"PATH=/usr/bin:/bin", "KITTY_WATCH=1", "JOB_NAME=j"});
+  const WatchedProcess* process = scan(child.pid());
+  ASSERT_NE(process, nullptr);
+  EXPECT_EQ(process->labels, (RankLabels{"", "j", "", ""}));
+  const procfs::ProcessId id = process->id;
+  const auto eventually = [&](auto&& met) {
+    for (int i = 0; i < 100 && !met(process); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      process = scan(child.pid());
+    }
+    return met(process);
+  };
+  EXPECT_TRUE(eventually([](const WatchedProcess* p) { return p && p->labels.rank == "8"; }));
+  if (process) {
+    EXPECT_EQ(process->id, id);
+  }
+  EXPECT_TRUE(eventually([](const WatchedProcess* p) { return p == nullptr; }));
+}
+
+TEST_F(ScannerTest, BeyondItsLimitProcessesAreDroppedAndCounted) {
+  scanner_ = std::make_unique<Scanner>(root_.get(), nullptr, 1);
+  const WatchedChild first = sleeper({"KITTY_WATCH=1"}), second = sleeper({"KITTY_WATCH=1"});
+  scan(first.pid());
+  EXPECT_EQ(state_->processes.size(), 1U);
+  EXPECT_GE(state_->report.dropped_processes, 1U);
+}
+
+TEST_F(ScannerTest, AConnectionIsKnownByBothItsEnds) {
+  const TcpPair pair;
+  const WatchedChild child = sleeper({"KITTY_WATCH=1"}, {pair.client.get(), pair.listener.get()});
+  const WatchedProcess* process = scan(child.pid());
+  ASSERT_NE(process, nullptr);
+  const OwnedSocket* owned = socket_of(*process, inode_of(pair.client));
+  ASSERT_NE(owned, nullptr);
+  EXPECT_TRUE(owned->connected);
+  const procfs::IpAddress loopback = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1};
+  EXPECT_EQ(owned->connection.local, loopback);
+  EXPECT_EQ(owned->connection.remote, loopback);
+  owned = socket_of(*process, inode_of(pair.listener));
+  ASSERT_NE(owned, nullptr);
+  EXPECT_FALSE(owned->connected);
+  EXPECT_EQ(process->addresses, std::vector{loopback});
+}
+
+TEST_F(ScannerTest, TheDeadAreDroppedAtOnceAndTheirSocketsGoOn) {
+  const TcpPair pair;
+  WatchedChild first = sleeper({"KITTY_WATCH=1"}, {pair.client.get()});
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const WatchedChild second = sleeper({"KITTY_WATCH=1"}, {pair.client.get()});
+  scan(second.pid());
+  EXPECT_FALSE(scanner_->drop_dead());
+  const pid_t pid = first.pid();
+  first.stop();
+  EXPECT_TRUE(scanner_->drop_dead());
+  state_ = scanner_->snapshot();
+  EXPECT_EQ(find(pid), nullptr);
+  ASSERT_NE(find(second.pid()), nullptr);
+  EXPECT_NE(socket_of(*find(second.pid()), inode_of(pair.client)), nullptr);
+}
+
 TEST_F(ScannerTest, SocketsAreFoundByInodeWithWhatTheyHaveQueued) {
   const TcpPair quiet, full;
   full.fill();
