@@ -9,6 +9,7 @@
 #include <ctime>
 #include <iterator>
 
+#include "base/log.h"
 #include "collector/clock.h"
 #include "collector/identity.h"
 #include "procfs/directory.h"
@@ -27,6 +28,13 @@ uint64_t boot_ticks() {
   timespec now{};
   clock_gettime(CLOCK_BOOTTIME, &now);
   return static_cast<uint64_t>(now.tv_sec) * static_cast<uint64_t>(sysconf(_SC_CLK_TCK));
+}
+
+void say(std::string_view what, const WatchedProcess& process) {
+  log::debug(what, {{"pid", std::to_string(process.id.pid)},
+                    {"rank", process.labels.rank},
+                    {"job", process.labels.job},
+                    {"comm", process.comm}});
 }
 
 // Of a process whose directory is not held: one file, by path, in place of three system calls more.
@@ -124,6 +132,7 @@ bool Scanner::start_watching(procfs::ProcessHandle handle, const Layout& layout)
     watched.process.container_id = cgroup->container_id;
     watched.process.pod_uid = cgroup->pod_uid();
   }
+  say("process watched", watched.process);
   watched.process.handle = std::make_shared<const procfs::ProcessHandle>(std::move(handle));
   watched_.insert_or_assign(pid, std::move(watched));
   return true;
@@ -135,7 +144,7 @@ bool Scanner::start_watching(procfs::ProcessHandle handle, const Layout& layout)
 bool Scanner::refresh(Watched& watched) {
   WatchedProcess& process = watched.process;
   const auto stat = process.handle->read_stat(read_buffer_);
-  if (!stat) return true;  // forgotten once it is known to be dead
+  if (!stat) return true;  // erase_dead() sees to it
   process.comm = stat->comm;
   const Layout layout = layout_of(*stat);
   if (layout == watched.layout) return true;
@@ -144,6 +153,9 @@ bool Scanner::refresh(Watched& watched) {
   watched.layout = layout;
   if (environ_.overwritten()) return true;
   process.labels = rank_labels(variables_);
+  say(environ_.watched() ? "watched process executed a program"
+                         : "process executed a program that is not watched",
+      process);
   return environ_.watched();
 }
 
@@ -151,11 +163,19 @@ void Scanner::forget_the_unlisted() {
   std::erase_if(known_, [this](const auto& entry) { return entry.second.seen != generation_; });
 }
 
+bool Scanner::erase_dead() {
+  return std::erase_if(watched_, [](const auto& entry) {
+           const WatchedProcess& process = entry.second.process;
+           if (process.handle->alive()) return false;
+           say("watched process ended", process);
+           return true;
+         }) != 0;
+}
+
 bool Scanner::drop_dead() {
-  const size_t dead =
-      std::erase_if(watched_, [](const auto& entry) { return !entry.second.process.handle->alive(); });
-  if (dead != 0) owners_.list(holders(), SocketOwners::Which::unlisted);
-  return dead != 0;
+  if (!erase_dead()) return false;
+  owners_.list(holders(), SocketOwners::Which::unlisted);
+  return true;
 }
 
 std::vector<SocketOwners::Holder> Scanner::holders() const {
@@ -177,9 +197,9 @@ void Scanner::discover(Depth depth) {
       procfs::walk_pids(root_, pid_buffer_, [&](pid_t pid) { found = look_at(pid, depth) || found; });
   if (depth == Depth::all || found) {
     if (listed.ok()) forget_the_unlisted();
+    erase_dead();
     for (auto it = watched_.begin(); it != watched_.end();) {
-      const bool keep = it->second.process.handle->alive() && refresh(it->second);
-      it = keep ? std::next(it) : watched_.erase(it);
+      it = refresh(it->second) ? std::next(it) : watched_.erase(it);
     }
     read_namespaces();
     owners_.list(holders(), depth == Depth::all ? SocketOwners::Which::all : SocketOwners::Which::unlisted);

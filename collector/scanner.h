@@ -65,6 +65,7 @@ class Scanner {
   bool look_at(pid_t pid, Depth depth);
   bool start_watching(procfs::ProcessHandle handle, const Layout& layout);
   bool refresh(Watched& watched);
+  bool erase_dead();
   void read_namespaces();
   void forget_the_unlisted();
   [[nodiscard]] std::vector<SocketOwners::Holder> holders() const;
