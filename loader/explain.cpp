@@ -38,7 +38,7 @@ std::string missing_capabilities(Step step, const HostFacts& host) {
   const bool splits_admin = !host.last_capability || *host.last_capability >= kBpf.number;  // since 5.8
   if (step == Step::enable_stats || !splits_admin) return std::string(kSysAdmin.name);
   const bool wants_bpf = step == Step::create_map || step == Step::load_program;
-  const bool wants_perfmon = step != Step::create_map;
+  const bool wants_perfmon = step != Step::create_map && step != Step::iterate;
   std::string missing;
   if (wants_bpf && !holds(held, kBpf)) missing = kBpf.name;
   if (wants_perfmon && !holds(held, kPerfmon)) {
@@ -107,6 +107,15 @@ std::string_view refused_helper(std::string_view log) {
   return {};
 }
 
+// The number in "invalid func unknown#162": a helper added after this kernel; empty when the log has none.
+std::string_view unknown_helper(std::string_view log) {
+  constexpr std::string_view kPhrase = "invalid func unknown#";  // kernel/bpf/verifier.c, check_helper_call
+  const size_t at = log.find(kPhrase);
+  if (at == log.npos) return {};
+  const std::string_view rest = log.substr(at + kPhrase.size());
+  return rest.substr(0, rest.find_first_not_of("0123456789"));
+}
+
 std::string explain_log(const Refusal& refusal, const HostFacts& host) {
   const std::string_view helper = refused_helper(refusal.log);
   if (helper.starts_with("bpf_probe_read") && host.lockdown == Lockdown::confidentiality) {
@@ -120,6 +129,10 @@ std::string explain_log(const Refusal& refusal, const HostFacts& host) {
   }
   if (!helper.empty()) {
     return "this kernel does not offer " + std::string(helper) + " to such a program";
+  }
+  if (const std::string_view number = unknown_helper(refusal.log); !number.empty()) {
+    return "this kernel is older than helper function " + std::string(number) +
+           " (include/uapi/linux/bpf.h), which the program calls";
   }
   return "the verifier says: " + log_excerpt(refusal.log);
 }
@@ -186,6 +199,20 @@ std::string explain_attach(const Refusal& refusal, const HostFacts& host) {
   }
 }
 
+std::string explain_iterate(const Refusal& refusal) {
+  switch (refusal.err) {
+    // What asks for one process is a field that the kernel does not know, or whose value it does not.
+    case EINVAL:
+    case E2BIG:
+      return "this kernel cannot visit the " + std::string(refusal.target) +
+             " of one process alone (Linux 6.1 can)";
+    case ENOMEM:
+      return "the memory cgroup's limit, or the machine's, is reached";
+    default:
+      return {};
+  }
+}
+
 bool is_printable(char c) { return c >= ' ' && c <= '~'; }
 
 std::string_view without(std::string_view text, std::string_view front) {
@@ -232,6 +259,8 @@ std::string explain(const Refusal& refusal, const HostFacts& host) {
       return explain_open_kprobe(refusal);
     case Step::attach:
       return explain_attach(refusal, host);
+    case Step::iterate:
+      return explain_iterate(refusal);
     case Step::enable_stats:
       return refusal.err == EINVAL ? "kernels before 5.8 cannot count" : "";
     case Step::read_kernel_btf:

@@ -13,7 +13,7 @@
 
 namespace kitty::loader {
 
-enum class Step { create_map, load_program, open_kprobe, attach, enable_stats, read_kernel_btf };
+enum class Step { create_map, load_program, open_kprobe, attach, iterate, enable_stats, read_kernel_btf };
 
 // What was refused.
 struct Refusal {

@@ -7,7 +7,8 @@
 namespace kitty::loader {
 
 namespace {
-constexpr std::array kKinds = {HookKind::kprobe, HookKind::fentry, HookKind::tp_btf, HookKind::raw_tp};
+constexpr std::array kKinds = {HookKind::kprobe, HookKind::fentry, HookKind::tp_btf, HookKind::raw_tp,
+                               HookKind::iter};
 }
 
 std::string_view hook_kind_name(HookKind kind) {
@@ -20,6 +21,8 @@ std::string_view hook_kind_name(HookKind kind) {
       return "tp_btf";
     case HookKind::raw_tp:
       return "raw_tp";
+    case HookKind::iter:
+      return "iter";
   }
   return {};
 }
@@ -37,7 +40,7 @@ Result<Hook> parse_section(std::string_view section) {
     return Hook{kind, std::string(target)};
   }
   return fail("read section", section, 0,
-              "unknown kind of program; known: kprobe/, fentry/, tp_btf/, raw_tp/");
+              "unknown kind of program; known: kprobe/, fentry/, tp_btf/, raw_tp/, iter/");
 }
 
 ProgramType program_type(HookKind kind) {
@@ -50,6 +53,8 @@ ProgramType program_type(HookKind kind) {
       return {BPF_PROG_TYPE_TRACING, BPF_TRACE_RAW_TP};
     case HookKind::raw_tp:
       return {BPF_PROG_TYPE_RAW_TRACEPOINT, 0};
+    case HookKind::iter:
+      return {BPF_PROG_TYPE_TRACING, BPF_TRACE_ITER};
   }
   return {};
 }

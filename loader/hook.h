@@ -11,14 +11,14 @@
 
 namespace kitty::loader {
 
-enum class HookKind { kprobe, fentry, tp_btf, raw_tp };
+enum class HookKind { kprobe, fentry, tp_btf, raw_tp, iter };
 
 // The section's prefix: "kprobe".
 [[nodiscard]] std::string_view hook_kind_name(HookKind kind);
 
 struct Hook {
   HookKind kind = HookKind::raw_tp;
-  std::string target;  // a function, or a tracepoint without its group; never empty, holds no NUL
+  std::string target;  // a function, a tracepoint without its group, an iterator; not empty, holds no NUL
 
   bool operator==(const Hook&) const = default;
 };
@@ -26,7 +26,8 @@ struct Hook {
 // Longest target accepted: KSYM_NAME_LEN of the kernel (512 since 6.1) less its NUL.
 inline constexpr size_t kMaxTargetBytes = 511;
 
-// "kprobe/tcp_rtt_estimator", "fentry/...", "tp_btf/tcp_probe", "raw_tp/sys_enter". Errors name the section.
+// "kprobe/tcp_rtt_estimator", "fentry/...", "tp_btf/tcp_probe", "raw_tp/sys_enter", "iter/task_file". Errors
+// name the section.
 [[nodiscard]] Result<Hook> parse_section(std::string_view section);
 
 // How the kernel is told of a kind: BPF_PROG_TYPE_* and, where one is expected at load time, BPF_TRACE_*

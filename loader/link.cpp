@@ -93,6 +93,8 @@ Result<Link> Link::attach(const Program& program) {
       return attach_tracing(program);
     case HookKind::raw_tp:
       return attach_raw_tracepoint(program);
+    case HookKind::iter:
+      return fail(kOperation, program.section(), EINVAL, "an iterator runs when it is read (iterator.h)");
   }
   return fail(kOperation, program.section(), EINVAL);
 }

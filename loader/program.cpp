@@ -37,20 +37,40 @@ Result<std::vector<bpf_insn>> with_map_fds(const LinkedProgram& linked, std::spa
   return insns;
 }
 
+// What the kernel's BTF calls a hook's target, and what to say where it has none.
+struct AttachType {
+  uint32_t kind = 0;  // BTF_KIND_*
+  std::string name;
+  std::string absent;
+};
+std::optional<AttachType> attach_type(const Hook& hook) {
+  switch (hook.kind) {
+    case HookKind::fentry:
+      return AttachType{BTF_KIND_FUNC, hook.target,
+                        "function " + hook.target + " is not in the kernel's BTF: inlined or absent"};
+    case HookKind::tp_btf:
+      return AttachType{BTF_KIND_TYPEDEF, "btf_trace_" + hook.target,
+                        "tracepoint " + hook.target + " is not in the kernel's BTF: this kernel lacks it"};
+    case HookKind::iter:  // include/linux/bpf.h, BPF_ITER_FUNC_PREFIX
+      return AttachType{BTF_KIND_FUNC, "bpf_iter_" + hook.target,
+                        "iterator " + hook.target + " is not in the kernel's BTF: this kernel lacks it"};
+    case HookKind::kprobe:
+    case HookKind::raw_tp:
+      break;
+  }
+  return std::nullopt;
+}
+
 // The BTF type that a program of this kind is verified against; 0 for kinds that need none.
 Result<uint32_t> attach_type_id(const LinkedProgram& linked, const Hook& hook, const Btf* kernel_btf) {
-  if (hook.kind != HookKind::fentry && hook.kind != HookKind::tp_btf) return 0;
+  const std::optional<AttachType> type = attach_type(hook);
+  if (!type) return 0;
   if (kernel_btf == nullptr) {
     return fail(kOperation, linked.name, 0,
                 linked.section + " needs the kernel's BTF (/sys/kernel/btf/vmlinux)");
   }
-  const bool is_function = hook.kind == HookKind::fentry;
-  const std::string type = is_function ? hook.target : "btf_trace_" + hook.target;
-  if (const auto id = kernel_btf->find(is_function ? BTF_KIND_FUNC : BTF_KIND_TYPEDEF, type)) return *id;
-  return fail(kOperation, linked.name, 0,
-              is_function
-                  ? "function " + hook.target + " is not in the kernel's BTF: inlined or absent"
-                  : "tracepoint " + hook.target + " is not in the kernel's BTF: this kernel lacks it");
+  if (const auto id = kernel_btf->find(type->kind, type->name)) return *id;
+  return fail(kOperation, linked.name, 0, type->absent);
 }
 
 // Loads once more, for the log. Grows it as the kernel asks (log_true_size), else fourfold, within

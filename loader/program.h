@@ -30,7 +30,7 @@ inline constexpr size_t kMaxLogBytes = (size_t{1} << 24) - 1;
 struct ProgramOptions {
   std::span<const Map> maps;            // in the order of Object::maps()
   std::string_view license;             // "GPL" for the tracing helpers
-  const Btf* kernel_btf = nullptr;      // the running kernel's; needed by fentry/ and tp_btf/ only
+  const Btf* kernel_btf = nullptr;      // the running kernel's; needed by fentry/, tp_btf/ and iter/ only
   std::string* verifier_log = nullptr;  // receives the whole log of a refused program; may be null
 };
 

@@ -73,6 +73,21 @@ struct LinkCreateAttr {
   uint32_t target_fd;
   uint32_t attach_type;
   uint32_t flags;
+  uint64_t iter_info;  // of iterators; the same bytes are zero for all else
+  uint32_t iter_info_len;
+  uint32_t padding;
+};
+
+// The member `task` of union bpf_iter_link_info.
+struct TaskIteratorInfo {
+  uint32_t tid;
+  uint32_t pid;
+  uint32_t pid_fd;
+};
+
+struct IteratorAttr {
+  uint32_t link_fd;
+  uint32_t flags;
 };
 
 struct RawTracepointAttr {
@@ -102,6 +117,10 @@ static_assert(offsetof(ProgramLoadAttr, attach_btf_id) == offsetof(bpf_attr, att
 static_assert(offsetof(ProgramLoadAttr, core_relo_rec_size) == offsetof(bpf_attr, core_relo_rec_size));
 static_assert(offsetof(ProgramLoadAttr, log_true_size) == offsetof(bpf_attr, core_relo_rec_size) + 4);
 static_assert(offsetof(LinkCreateAttr, attach_type) == offsetof(bpf_attr, link_create.attach_type));
+static_assert(offsetof(LinkCreateAttr, iter_info) == offsetof(bpf_attr, link_create.iter_info));
+static_assert(offsetof(LinkCreateAttr, iter_info_len) == offsetof(bpf_attr, link_create.iter_info_len));
+static_assert(offsetof(TaskIteratorInfo, pid) == offsetof(bpf_iter_link_info, task.pid));
+static_assert(sizeof(TaskIteratorInfo) == sizeof(bpf_iter_link_info::task));
 static_assert(offsetof(RawTracepointAttr, prog_fd) == offsetof(bpf_attr, raw_tracepoint.prog_fd));
 static_assert(offsetof(InfoAttr, info) == offsetof(bpf_attr, info.info));
 
@@ -222,7 +241,42 @@ Outcome<Fd> create_link(const LinkCreation& link) {
   attr.prog_fd = raw(link.program_fd);
   attr.target_fd = raw(link.target_fd);
   attr.attach_type = link.attach_type;
+  // By `pid`, never by `tid`: kernels from 5.9 to 6.0 know of this union its first word only and refuse
+  // whatever else is not zero (kernel/bpf/bpf_iter.c, bpf_iter_link_attach: E2BIG), but would take a `tid`
+  // there for another iterator's parameter, ignore it, and visit every task. 5.8 knows none of it (EINVAL).
+  TaskIteratorInfo info{};
+  if (link.iterated_pid != 0) {
+    info.pid = link.iterated_pid;
+    attr.iter_info = address(&info);
+    attr.iter_info_len = sizeof info;
+  }
   return own(bpf(BPF_LINK_CREATE, attr));
+}
+
+Outcome<uint32_t> iterated_pid(int link_fd) {
+  bpf_link_info info{};
+  InfoAttr attr{};
+  attr.bpf_fd = raw(link_fd);
+  attr.info_len = sizeof info;
+  attr.info = address(&info);
+  if (const int err = status(bpf(BPF_OBJ_GET_INFO_BY_FD, attr))) return std::unexpected(err);
+  return info.iter.task.pid;
+}
+
+Outcome<Fd> create_iterator(int link_fd) {
+  IteratorAttr attr{};
+  attr.link_fd = raw(link_fd);
+  return own(bpf(BPF_ITER_CREATE, attr));
+}
+
+Outcome<size_t> read_iterator(int iterator_fd, std::span<std::byte> buffer) {
+  for (int attempt = 1;; ++attempt) {
+    const ssize_t count = read(iterator_fd, buffer.data(), buffer.size());
+    if (count >= 0) return static_cast<size_t>(count);
+    // EAGAIN: a million objects passed and the program had nothing to say of them (MAX_ITER_OBJECTS); the
+    // next read goes on from there.
+    if (errno != EINTR && (errno != EAGAIN || attempt == kMaxAttempts)) return std::unexpected(errno);
+  }
 }
 
 Outcome<Fd> open_raw_tracepoint(const char* name, int program_fd) {

@@ -68,8 +68,16 @@ struct LinkCreation {
   int program_fd = -1;
   int target_fd = 0;         // a perf event for BPF_PERF_EVENT, else 0
   uint32_t attach_type = 0;  // BPF_PERF_EVENT, BPF_TRACE_*
+  // BPF_TRACE_ITER: the one process to visit, by its number in the caller's pid namespace; else 0.
+  uint32_t iterated_pid = 0;
 };
 [[nodiscard]] Outcome<Fd> create_link(const LinkCreation& link);
+// The process that the kernel understood an iterator's link to be for; 0: every one.
+[[nodiscard]] Outcome<uint32_t> iterated_pid(int link_fd);
+// One run of an iterator, to be read to its end.
+[[nodiscard]] Outcome<Fd> create_iterator(int link_fd);
+// The next bytes of it; 0 at the end.
+[[nodiscard]] Outcome<size_t> read_iterator(int iterator_fd, std::span<std::byte> buffer);
 
 // `name` null for programs that know their target from load time (fentry, tp_btf).
 [[nodiscard]] Outcome<Fd> open_raw_tracepoint(const char* name, int program_fd);
