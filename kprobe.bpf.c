@@ -14,6 +14,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #define CORE __attribute__((preserve_access_index))
 #define AF_INET6 10
+#define TCP_LISTEN 10  // include/net/tcp_states.h
 
 // Helpers: numbers from include/uapi/linux/bpf.h (___BPF_FUNC_MAPPER).
 static void* (*map_lookup)(void* map, const void* key) = (void*)BPF_FUNC_map_lookup_elem;
@@ -22,6 +23,7 @@ static long (*map_update)(void* map, const void* key, const void* value,
 static long (*probe_read_kernel)(void* to, __u32 size, const void* from) = (void*)BPF_FUNC_probe_read_kernel;
 static __u64 (*ktime_get_ns)(void) = (void*)BPF_FUNC_ktime_get_ns;
 static __u64 (*jiffies64)(void) = (void*)BPF_FUNC_jiffies64;
+static __u64 (*get_current_task)(void) = (void*)BPF_FUNC_get_current_task;
 
 // The parts of kernel types that are read; offsets come from the running kernel's BTF (CO-RE).
 struct ns_common {
@@ -45,6 +47,7 @@ struct sock_common {
   __u16 skc_dport;
   __u16 skc_num;
   unsigned short skc_family;
+  unsigned char skc_state;
   possible_net_t skc_net;
   struct in6_addr skc_v6_daddr;
   struct in6_addr skc_v6_rcv_saddr;
@@ -57,6 +60,7 @@ struct file {
 } CORE;
 struct socket {
   struct file* file;
+  struct sock* sk;
 } CORE;
 struct socket_alloc {
   struct socket socket;
@@ -77,13 +81,37 @@ struct tcp_sock {
   __u64 bytes_sent;
   __u64 bytes_acked;
   __u32 total_retrans;
+  __u32 snd_una;
+  __u32 write_seq;
   __u32 chrono_start;
   __u32 chrono_stat[3];
   __u8 chrono_type : 2;  // a bitfield up to 6.12, a plain u8 later
   struct tcp_rack rack;
 } CORE;
 
+struct pid_namespace;
+struct upid {
+  int nr;
+  struct pid_namespace* ns;
+} CORE;
+struct pid {
+  unsigned int level;
+  struct upid numbers[1];  // one for each namespace the process is seen from, outermost first
+} CORE;
+struct task_struct {
+  __u64 start_boottime;
+  struct task_struct* group_leader;
+  struct pid* thread_pid;
+} CORE;
+struct seq_file;
+struct bpf_iter_meta {
+  struct seq_file* seq;
+  __u64 seq_num;
+} CORE;
+
 static struct tcp_sock* (*skc_to_tcp_sock)(void* sk) = (void*)BPF_FUNC_skc_to_tcp_sock;
+static struct socket* (*sock_from_file)(struct file* file) = (void*)BPF_FUNC_sock_from_file;
+static long (*seq_write)(struct seq_file* seq, const void* data, __u32 size) = (void*)BPF_FUNC_seq_write;
 
 #define GET(ptr, field)                                         \
   ({                                                            \
@@ -181,6 +209,17 @@ INLINE void set_mapped(__u32* address, const __u32* ipv4) {
   probe_read_kernel(&address[3], sizeof address[3], ipv4);
 }
 
+INLINE void read_addresses(__u32* local, __u32* remote, struct sock* sk) {
+  const int direct = 0;
+  if (GET(sk, __sk_common.skc_family) == AF_INET6) {
+    probe_read_kernel(local, 16, &sk->__sk_common.skc_v6_rcv_saddr);
+    probe_read_kernel(remote, 16, &sk->__sk_common.skc_v6_daddr);
+  } else {
+    set_mapped(local, &sk->__sk_common.skc_rcv_saddr);
+    set_mapped(remote, &sk->__sk_common.skc_daddr);
+  }
+}
+
 // Once per socket, so probe reads serve every hook.
 INLINE void start_flow(struct kitty_flow* flow, struct sock* sk, __u32 hash) {
   const int direct = 0;
@@ -191,13 +230,7 @@ INLINE void start_flow(struct kitty_flow* flow, struct sock* sk, __u32 hash) {
   flow->netns = netns_of(sk, 0);
   flow->local_port = GET(sk, __sk_common.skc_num);
   flow->remote_port = __builtin_bswap16(GET(sk, __sk_common.skc_dport));
-  if (GET(sk, __sk_common.skc_family) == AF_INET6) {
-    probe_read_kernel(flow->local, sizeof flow->local, &sk->__sk_common.skc_v6_rcv_saddr);
-    probe_read_kernel(flow->remote, sizeof flow->remote, &sk->__sk_common.skc_v6_daddr);
-  } else {
-    set_mapped(flow->local, &sk->__sk_common.skc_rcv_saddr);
-    set_mapped(flow->remote, &sk->__sk_common.skc_daddr);
-  }
+  read_addresses(flow->local, flow->remote, sk);
 }
 
 // The owned entry of the socket, else the pending one of its watched namespace, else none.
@@ -397,6 +430,62 @@ SEC("raw_tp/tcp_retransmit_skb") int on_retransmit(__u64* args) {
 SEC("raw_tp/sched_process_exec") int on_exec(__u64* args) {
   (void)args;
   __sync_fetch_and_add(&execs, 1);
+  return 0;
+}
+
+// The process's number in the pid namespace of the current task, who is the one that reads the iterator: the
+// kernel looked `pid` up there too (kernel/bpf/task_iter.c, init_seq_pidns).
+INLINE __u32 tgid_for_reader(struct task_struct* leader) {
+  const int direct = 0;
+  struct task_struct* reader = (struct task_struct*)get_current_task();
+  struct pid* of_reader = GET(reader, thread_pid);
+  __u64 level = GET(of_reader, level);
+  struct pid* pid = GET(leader, thread_pid);
+  __u32 number = 0;
+  probe_read_kernel(&number, sizeof number,
+                    (void*)pid + FIELD_BYTE_OFFSET(pid->numbers) + level * sizeof(struct upid));
+  return number;
+}
+
+INLINE void describe_process(struct kitty_socket_row* row, struct task_struct* task) {
+  struct task_struct* leader = task->group_leader;
+  row->start_boottime_ns = leader->start_boottime;
+  row->tgid = tgid_for_reader(leader);
+}
+
+// Without the socket's lock, as net/tcp reads it (get_tcp4_sock of net/ipv4/tcp_ipv4.c).
+INLINE void describe_socket(struct kitty_socket_row* row, struct file* file, struct sock* sk,
+                            struct tcp_sock* tp) {
+  const int direct = 1;
+  struct inode* inode = GET(file, f_inode);
+  row->inode = inode ? GET(inode, i_ino) : 0;
+  row->netns = netns_of(sk, direct);
+  row->local_port = GET(sk, __sk_common.skc_num);
+  row->remote_port = __builtin_bswap16(GET(sk, __sk_common.skc_dport));
+  row->state = GET(sk, __sk_common.skc_state);
+  row->hash = GET(sk, __sk_common.skc_hash);
+  read_addresses(row->local, row->remote, sk);
+  if (row->state != TCP_LISTEN) row->tx_queue_bytes = GET(tp, write_seq) - GET(tp, snd_una);
+  snapshot_counters(&row->counters, tp, ktime_get_ns() / 1000, direct);
+}
+
+// Called for each descriptor of the process, and once more, with neither task nor file, at the end. A row
+// that no longer fits into the iterator's buffer is taken back whole, and the kernel calls again for the same
+// file once user space has emptied it (kernel/bpf/bpf_iter.c, bpf_seq_read): bpf_seq_write's result needs no
+// check, and rows are never cut by the buffer. Returning anything but 0 would end the run.
+SEC("iter/task_file") int list_sockets(__u64* args) {
+  struct bpf_iter_meta* meta = (struct bpf_iter_meta*)args[0];
+  struct task_struct* task = (struct task_struct*)args[1];
+  struct file* file = (struct file*)args[3];  // args[2]: its number
+  if (!task || !file) return 0;
+  struct socket* socket = sock_from_file(file);
+  struct sock* sk = socket ? socket->sk : 0;
+  struct tcp_sock* tp = sk ? skc_to_tcp_sock(sk) : 0;
+  if (!tp && meta->seq_num) return 0;
+  struct kitty_socket_row row = {};
+  describe_process(&row, task);
+  if (tp) describe_socket(&row, file, sk, tp);
+  seq_write(meta->seq, &row, sizeof row);
   return 0;
 }
 

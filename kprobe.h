@@ -68,6 +68,26 @@ struct kitty_flow {
   struct kitty_counters counters;
 };
 
+/* What list_sockets writes: one row for each TCP socket among the descriptors of the process it visits, and
+ * one for the process's first descriptor whatever that is (inode 0 where it is no TCP socket), so that a
+ * process without sockets differs from one that was not found. A socket comes twice where it has two
+ * descriptors. */
+struct kitty_socket_row {
+  __u64 inode;             /* 0: no socket */
+  __u64 start_boottime_ns; /* of the process: of its thread group's leader */
+  __u32 tgid;              /* the process's number in the reader's pid namespace */
+  __u32 netns;             /* inum of the network namespace */
+  __u32 local[4];          /* network byte order; IPv4 as ::ffff:a.b.c.d */
+  __u32 remote[4];
+  __u16 local_port; /* host byte order */
+  __u16 remote_port;
+  __u32 state; /* enum of include/net/tcp_states.h, as net/tcp prints it */
+  __u32 hash;  /* sk_hash: struct kitty_flow's */
+  __u32 pad;
+  __u64 tx_queue_bytes; /* as net/tcp prints it: an unacknowledged SYN or FIN counts one */
+  struct kitty_counters counters;
+};
+
 /* Index into the per-CPU array `misses`: samples that no owned flow took, in watched namespaces. */
 enum kitty_miss {
   KITTY_MISS_PENDING,  /* kept in `pending`, for the process that is yet to be found */

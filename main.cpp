@@ -88,9 +88,18 @@ void log_hook(const collector::RttHook& hook) {
   }
 }
 
-http::AgentInfo describe(const collector::RttHook& hook) {
+void log_socket_source(const collector::RttSource& source) {
+  if (!source.rows && !source.rows_refusal.empty()) {
+    log::info("listing sockets through procfs, which costs more on hosts with many",
+              {{"reason", source.rows_refusal}});
+  }
+}
+
+http::AgentInfo describe(const collector::RttSource& source) {
+  const collector::RttHook& hook = source.hook;
   http::AgentInfo info{.version = KITTY_VERSION,
                        .rtt_hook = hook.name,
+                       .socket_source = source.rows ? "iter/task_file" : "procfs",
                        .refused_hooks = {},
                        .start_time_seconds = static_cast<double>(time(nullptr))};
   for (const collector::Refusal& refusal : hook.refusals)
@@ -107,12 +116,14 @@ int run_agent(const cli::Flags& flags) {
   const collector::RttSource rtt =
       collector::open_rtt_source(collector::embedded_object(), flags.btf_path, flags.rtt_hook);
   log_hook(rtt.hook);
+  log_socket_source(rtt);
 
   const collector::FlowMaps* maps = rtt.maps.get();
-  const collector::ProcessWatch processes(collector::Scanner(procfs_root->get(), nullptr, budget.processes),
-                                          [maps] { return maps ? maps->execs() : 0; });
+  const collector::ProcessWatch processes(
+      collector::Scanner(procfs_root->get(), rtt.rows.get(), budget.processes),
+      [maps] { return maps ? maps->execs() : 0; });
 
-  http::MetricsText metrics_text(describe(rtt.hook));
+  http::MetricsText metrics_text(describe(rtt));
   http::ExpositionWriter writer;
   http::TextSlot latest;
   const collector::Ticker ticker(collector::Tick(processes, rtt.maps.get(), rtt.hook.have),

@@ -69,7 +69,9 @@ void RttCollector::add_samples(Flow& flow, const kitty_flow& now, Growth& growth
   if (ended_tick_ != 0 && now.tick[slot] == ended_tick_) growth.rtt_min_us = now.tick_min_us[slot];
 }
 
+// Does nothing where `hash` is the connection that is counted already.
 void RttCollector::start_connection(Flow& flow, uint32_t hash, const procfs::IpAddress& remote) {
+  if (flow.hash == hash) return;
   if (flow.hash != 0) {  // not the first on this inode, so it was born while the agent looked
     flow.last = {};
     flow.counted_have = 0;
@@ -110,7 +112,7 @@ void RttCollector::read_flow(uint64_t inode, Flow& flow, uint64_t now_ns) {
       flow.posted = {};
       flow.held_ns = now_ns;
     }
-    if (now.hash != flow.hash) start_connection(flow, now.hash, remote_of(now));
+    start_connection(flow, now.hash, remote_of(now));
     if (flow.held_ns == 0) {
       add_samples(flow, now, growth);
       add_counters(flow, now.counters, growth);

@@ -73,6 +73,7 @@ RttHook climb(const loader::Object& object, FlowMaps& maps, const loader::Btf& k
 RttSource refuse_all(std::string_view wanted, const Error& error) {
   RttSource source;
   source.hook.refusals.push_back({std::string(wanted), error.message()});
+  source.rows_refusal = error.message();
   return source;
 }
 
@@ -109,6 +110,11 @@ RttSource open_rtt_source(std::span<const std::byte> object_bytes, const std::st
   source.maps = std::make_unique<FlowMaps>(std::move(*maps));
   source.hook = climb(*object, *source.maps, kernel->btf(), wanted);
   if (source.hook.attached.empty()) source.maps.reset();
+  if (Result<SocketRows> rows = SocketRows::open(*object, kernel->btf())) {
+    source.rows = std::make_unique<SocketRows>(std::move(*rows));
+  } else {
+    source.rows_refusal = rows.error().message();
+  }
   return source;
 }
 

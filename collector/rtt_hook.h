@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "collector/flow_maps.h"
+#include "collector/socket_rows.h"
 #include "loader/link.h"
 #include "loader/object.h"
 #include "loader/program.h"
@@ -47,17 +48,19 @@ struct RttHook {
   std::vector<AttachedProgram> attached;
 };
 
-// The maps and what fills them. The maps outlive the hook's programs in the kernel, never the other way
-// round.
+// The maps and what fills them, and beside them the list of a process's sockets. The maps outlive the hook's
+// programs in the kernel, never the other way round.
 struct RttSource {
   std::unique_ptr<FlowMaps> maps;  // null when the hook is "none"
   RttHook hook;
+  std::unique_ptr<SocketRows> rows;  // null where the kernel cannot, or was not asked; needs no hook
+  std::string rows_refusal;          // why it cannot, in one line
 };
 
 // `object`: the compiled kprobe.bpf.c. `btf_path`: a file of kernel type information, empty for the kernel's
 // own. `wanted`: kHookAuto, kHookNone or one rung. Never fails: with nothing to be had the hook is "none" and
 // the refusals say why. Needs CAP_BPF and CAP_PERFMON (bpf(2)); makes one loopback TCP connection per rung
-// tried.
+// tried, and one to see that sockets can be listed.
 [[nodiscard]] RttSource open_rtt_source(std::span<const std::byte> object, const std::string& btf_path,
                                         std::string_view wanted);
 

@@ -81,7 +81,7 @@ Scanner::Layout Scanner::layout_of(const procfs::ProcessStat& stat) {
   return {stat.arg_start.value_or(0), stat.env_start.value_or(0)};
 }
 
-// True when a process to watch was found.
+// True when a process to watch was found, or a watched one has executed another program.
 bool Scanner::look_at(pid_t pid, Depth depth) {
   auto [entry, added] = known_.try_emplace(pid);
   Known& known = entry->second;
@@ -97,7 +97,7 @@ bool Scanner::look_at(pid_t pid, Depth depth) {
   known.young = is_young(stat->start_time_ticks);
   const auto watched = watched_.find(pid);
   if (watched != watched_.end() && watched->second.process.id.start_time_ticks == stat->start_time_ticks)
-    return false;
+    return watched->second.layout != layout_of(*stat);
 
   const bool same =
       known.read && known.start_time_ticks == stat->start_time_ticks && known.layout == layout_of(*stat);

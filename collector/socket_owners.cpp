@@ -1,11 +1,13 @@
 #include "collector/socket_owners.h"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <optional>
 #include <tuple>
 
 #include "collector/clock.h"
+#include "collector/socket_rows.h"
 #include "procfs/directory.h"
 
 namespace kitty::collector {
@@ -32,6 +34,15 @@ Connection connection_of(const procfs::TcpRow& row) {
   return {.local = row.local, .remote = row.remote, .tx_queue_bytes = procfs::queued_tx_bytes(row)};
 }
 
+procfs::TcpRow table_row(const kitty_socket_row& row) {
+  procfs::TcpRow out;
+  std::memcpy(out.local.data(), row.local, sizeof out.local);
+  std::memcpy(out.remote.data(), row.remote, sizeof out.remote);
+  out.state = static_cast<uint8_t>(row.state);
+  out.tx_queue_bytes = row.tx_queue_bytes;
+  return out;
+}
+
 }  // namespace
 
 SocketOwners::SocketOwners(uint64_t agent_start_ticks, SocketRows* rows)
@@ -48,9 +59,21 @@ bool SocketOwners::due(const Holder& holder, Listing& listing, Which which) cons
 }
 
 bool SocketOwners::list_rows(const Holder& holder, Listing& listing) {
-  (void)holder;
-  (void)listing;
-  return false;  // TODO
+  if (!rows_) return false;
+  scratch_.clear();
+  const procfs::ReadResult result = rows_->list(holder.id, [this](const kitty_socket_row& row) {
+    const procfs::TcpRow as_in_table = table_row(row);
+    Listed& listed = scratch_.emplace_back();
+    listed.inode = row.inode;
+    listed.connected = is_connection(as_in_table.state);
+    listed.connection = connection_of(as_in_table);
+    listed.connection.hash = row.hash;
+    listed.connection.counters = row.counters;
+  });
+  if (!result.ok()) return false;
+  listing.result = {};
+  listing.sockets.swap(scratch_);
+  return true;
 }
 
 // What was known stays known when the descriptors cannot be listed for want of our own.

@@ -206,6 +206,10 @@ void MetricsText::render_agent(const Metrics& metrics, const collector::AgentUsa
   for (const AgentInfo::Refusal& refusal : info_.refused_hooks) {
     writer.sample({}, {{"hook", refusal.hook}, {"reason", refusal.reason}}, 1);
   }
+  writer.family("kitty_socket_source_info",
+                "What lists the sockets of a process: a BPF iterator, or procfs, which costs more; always 1.",
+                MetricType::gauge);
+  writer.sample({}, {{"source", info_.socket_source}}, 1);
 
   struct Named {
     std::string_view name;

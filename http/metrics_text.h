@@ -17,7 +17,8 @@ namespace kitty::http {
 // What stays the same for the life of the agent.
 struct AgentInfo {
   std::string version;
-  std::string rtt_hook;  // the rung taken, or "none"
+  std::string rtt_hook;       // the rung taken, or "none"
+  std::string socket_source;  // what lists the sockets of a process: "iter/task_file" or "procfs"
   struct Refusal {
     std::string hook, reason;
   };

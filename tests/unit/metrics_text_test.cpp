@@ -83,6 +83,7 @@ struct Fixture {
   std::string render() {
     MetricsText text({.version = "9.9.9",
                       .rtt_hook = "fentry/tcp_ack_update_rtt",
+                      .socket_source = "iter/task_file",
                       .refused_hooks = {{"kprobe/tcp_rtt_estimator", "attach: no such \"symbol\""}},
                       .start_time_seconds = 1.5e9});
     ExpositionWriter writer;

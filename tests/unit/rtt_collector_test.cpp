@@ -186,6 +186,20 @@ TEST_F(RttCollectorTest, PendingSamplesAreHandedOverOneTickLater) {
   EXPECT_EQ(metrics_.processes[0].own->rtt.buckets[kBucket1Ms], 4U);
 }
 
+TEST_F(RttCollectorTest, WhatAListingHasCountedIsNotCountedAgainWhenPendingIsTaken) {
+  for (const bool older : {false, true}) {
+    const uint64_t inode = older ? 11 : 10;
+    OwnedSocket socket = listed(inode, 7, 2, 40);
+    socket.older_than_agent = older;
+    put(pending_, inode, towards(2, flow(3, 900, 42)));
+    tick({{1, {}}}, kSecond);
+    const uint64_t before = metrics_.processes[0].own->tcp.segments_sent;
+    tick({{1, {socket}}}, 2 * kSecond);
+    again(3 * kSecond);
+    EXPECT_EQ(metrics_.processes[0].own->tcp.segments_sent - before, older ? 2U : 42U);
+  }
+}
+
 TEST_F(RttCollectorTest, PendingSamplesOfAnotherConnectionAreNotTaken) {
   kitty_flow other = flow(3, 900, 4);
   other.hash = 8;

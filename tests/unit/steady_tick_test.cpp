@@ -32,8 +32,11 @@ TEST(SteadyTick, AllocatesNothing) {
   const collector::ProcessWatch processes(collector::Scanner(root->get(), nullptr),
                                           [] { return uint64_t{0}; });
   collector::Tick tick(processes, rtt.maps.get(), rtt.hook.have);
-  http::MetricsText text(
-      {.version = "t", .rtt_hook = rtt.hook.name, .refused_hooks = {}, .start_time_seconds = 1});
+  http::MetricsText text({.version = "t",
+                          .rtt_hook = rtt.hook.name,
+                          .socket_source = "procfs",
+                          .refused_hooks = {},
+                          .start_time_seconds = 1});
   http::ExpositionWriter writer;
   http::TextSlot slot;
   const auto run = [&] {

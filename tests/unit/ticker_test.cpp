@@ -42,7 +42,11 @@ TEST(Ticker, PublishesAtOnceThenTickByTick) {
   ASSERT_TRUE(root);
   const testing::WatchedChild child = testing::sleeper({"KITTY_WATCH=1", "RANK=6"});
   const ProcessWatch processes(Scanner(root->get(), nullptr), [] { return uint64_t{0}; });
-  http::MetricsText text({.version = "t", .rtt_hook = "none", .refused_hooks = {}, .start_time_seconds = 1});
+  http::MetricsText text({.version = "t",
+                          .rtt_hook = "none",
+                          .socket_source = "procfs",
+                          .refused_hooks = {},
+                          .start_time_seconds = 1});
   http::ExpositionWriter writer;
   http::TextSlot slot;
   std::atomic<int> published = 0;
