@@ -16,7 +16,7 @@ export CACHE
 
 PACKAGES_BUILD := g++ clang-19 llvm-19 linux-libc-dev dpkg-dev ca-certificates debian-archive-keyring
 PACKAGES_TEST  := libgtest-dev libbpf-dev libelf-dev zlib1g-dev libclang-rt-19-dev clang-format-19 clang-tidy-19 cppcheck shellcheck \
-  prometheus python3 iproute2 qemu-system-x86 busybox-static cpio kmod xz-utils zstd file util-linux procps
+  prometheus python3 iproute2 nftables qemu-system-x86 busybox-static cpio kmod xz-utils zstd file util-linux procps
 
 WARN     := -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor -Wold-style-cast $(if $(WERROR),-Werror)
 CXXFLAGS := -std=c++23 $(WARN) -I. -isystem $(HTTPLIB) -DKITTY_VERSION='"$(VERSION)"' \

@@ -15,6 +15,7 @@ after S seconds at the latest. Needs root for everything but the traffic; standa
 import argparse
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -29,6 +30,10 @@ TRAFFIC_LIMIT_S = 900  # no traffic program outlives this, whatever happens to t
 
 class Failure(Exception):
     """What was expected and what was seen instead."""
+
+
+class Missing(Exception):
+    """What this machine lacks, by name, so that a test cannot run."""
 
 
 # Traffic
@@ -112,8 +117,9 @@ class Lab:
         self.processes = []
 
     def __enter__(self):
-        # Otherwise a `timeout` or Ctrl-C on the test would skip __exit__.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        # Otherwise a `timeout` on the test would skip __exit__. Only the main thread may set a handler.
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         return self
 
     def __exit__(self, *_):
@@ -140,9 +146,12 @@ class Lab:
 
     def start(self, namespace, *command, **environment):
         """Starts a command in a namespace. The process returned is the command itself: ip(8) becomes it by exec."""
+        # By env(1), so that no agent takes ip for a watched process before it has changed its namespace.
+        if environment:
+            command = ["env", *(f"{name}={value}" for name, value in environment.items()), *command]
         process = subprocess.Popen(
             ["ip", "netns", "exec", namespace, *command],
-            env={"PATH": os.environ["PATH"], **environment},
+            env={"PATH": os.environ["PATH"]},
             stdin=subprocess.DEVNULL,
         )
         self.processes.append(process)
@@ -181,6 +190,23 @@ class Fault:
         self.until = time.monotonic()
 
 
+class Loss:
+    """Drops so many percent of what a namespace's sockets are sent to one TCP port; where netem may be missing."""
+
+    def __init__(self, namespace, port, percent):
+        if not shutil.which("nft"):
+            raise Missing("nft (package nftables)")
+        self.nft = ("ip", "netns", "exec", namespace, "nft")
+        self.rule = f"tcp dport {port} numgen random mod 100 < {percent} drop"
+
+    def __enter__(self):
+        run(*self.nft, f"table inet loss {{ chain in {{ type filter hook input priority 0; {self.rule}; }}; }}")
+        return self
+
+    def __exit__(self, *_):
+        run(*self.nft, "delete table inet loss")
+
+
 def sent_bytes(namespace):
     """What left through a namespace's eth0 so far."""
     return int(run("ip", "netns", "exec", namespace, "cat", "/sys/class/net/eth0/statistics/tx_bytes"))
@@ -194,7 +220,7 @@ ESCAPES = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
 
 
 def parse_exposition(text, wanted=re.compile("")):
-    """[(name, labels, value)] of the Prometheus text format's samples whose line `wanted` matches; a Failure on others."""
+    """[(name, labels, value)] of the text format's samples whose line `wanted` matches; a Failure where one is none."""
     samples = []
     for line in text.split("\n"):
         if not line or line[0] == "#" or not wanted.match(line):
@@ -249,11 +275,15 @@ class Agent:
     """A kitty process and, in a thread, a record of its scrapes each INTERVAL_S. `with Agent(...)` stops it."""
 
     INTERVAL_S = 0.5
+    # All that most tests look at: an emulated CPU takes longer for a text's parsing than for the test.
     WANTED = re.compile("net_tcp_|kitty_rtt_hook_info|kitty_tcp_|kitty_rtt_samples")
+    EVERYTHING = re.compile("")
 
-    def __init__(self, binary, *flags, port=9100, prefix=()):
+    def __init__(self, binary, *flags, port=9100, prefix=(), wanted=WANTED):
+        """`wanted`: which samples' lines are recorded."""
         self.command = [*prefix, binary, f"--web.listen-address=127.0.0.1:{port}", *flags]
         self.port = port
+        self.wanted = wanted
         self.scrapes = []  # appended to by the thread only
         self.refused = 0
         self.broken = None
@@ -284,7 +314,7 @@ class Agent:
             started = time.monotonic()
             try:
                 text = fetch("127.0.0.1", self.port, "/metrics")
-                self.scrapes.append(Scrape(started, parse_exposition(text, self.WANTED)))
+                self.scrapes.append(Scrape(started, parse_exposition(text, self.wanted)))
             except OSError:
                 self.refused += 1  # not listening yet; whoever waits sees that nothing comes
             except (Failure, ValueError) as error:
