@@ -110,6 +110,10 @@ $(T)/unit_tests: $(UNITOBJS) $(LIBOBJS)
 $(B)/exposition-check: $(T)/tests/exposition_check_main.o $(LIBOBJS)
 	$(Q)$(CXX) $(CHECK) -o $@ $^
 
+$(B)/churn: $(B)/release/tests/native/churn.o
+	$(call say,LINK,$@)
+	$(Q)$(CXX) $(RELEASE) $(LDRELEASE) -o $@ $^
+
 $(B)/bench: $(patsubst %.cpp,$(B)/release/%.o,$(wildcard bench/*.cpp) $(SOURCES))
 	$(call say,LINK,$@)
 	$(Q)$(CXX) $(RELEASE) $(LDRELEASE) -o $@ $^

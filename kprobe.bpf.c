@@ -227,6 +227,7 @@ INLINE void start_flow(struct kitty_flow* flow, struct sock* sk, __u32 hash) {
   __builtin_memset(flow, 0, sizeof *flow);
   flow->resets = resets;
   flow->hash = hash;
+  flow->rack_mstamp = KITTY_RACK_UNKNOWN;
   flow->netns = netns_of(sk, 0);
   flow->local_port = GET(sk, __sk_common.skc_num);
   flow->remote_port = __builtin_bswap16(GET(sk, __sk_common.skc_dport));
@@ -397,6 +398,16 @@ SEC("fentry/tcp_ack_update_rtt") int fentry_ack(__u64* args) {
   return on_rtt((struct sock*)args[0], first_rtt((long)args[2], (long)args[3]), 1);
 }
 
+// Up to where an entry that has just been started knows what tcp_probe shows: where `pending` left off if the
+// socket was there, else as of now, for a sample that was there before is of any age.
+INLINE __u64 shown_so_far(struct sock* sk, struct found found, __u64 mstamp) {
+  if (found.pending) return mstamp;
+  __u64 inode = inode_of(sk, 1);
+  struct kitty_flow* kept = map_lookup(&pending, &inode);
+  return kept && kept->hash == found.flow->hash && kept->rack_mstamp != KITTY_RACK_UNKNOWN ? kept->rack_mstamp
+                                                                                           : mstamp;
+}
+
 // Fires for each packet received, before its ACK is processed, so it shows the sample of the ACK before: late
 // by one packet, and the same one again when data or a repeated ACK came. Degraded, but it needs no probe on
 // a function.
@@ -405,12 +416,14 @@ SEC("tp_btf/tcp_probe") int probe_rack(__u64* args) {
   struct tcp_sock* tp = skc_to_tcp_sock(sk);
   if (!tp) return 0;
   __u64 mstamp = tp->rack.mstamp;
-  __u32 us = tp->rack.rtt_us;
-  if (!mstamp) return 0;
+  if (!mstamp && !inode_of(sk, 1)) return 0;  // nothing was sampled, so nothing is missed
   struct found found = find_flow(sk, 1, 1);
-  if (!found.flow || found.flow->rack_mstamp == mstamp) return 0;
+  if (!found.flow) return 0;
+  if (found.flow->rack_mstamp == KITTY_RACK_UNKNOWN)
+    found.flow->rack_mstamp = shown_so_far(sk, found, mstamp);
+  if (found.flow->rack_mstamp == mstamp) return 0;
   found.flow->rack_mstamp = mstamp;
-  add_sample(found, tp, us, 1);
+  add_sample(found, tp, tp->rack.rtt_us, 1);
   return 0;
 }
 

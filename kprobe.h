@@ -36,6 +36,9 @@ enum kitty_have {
   KITTY_HAVE_BUSY = 32,
 };
 
+/* Of kitty_flow::rack_mstamp: what has been sampled before is not known. */
+#define KITTY_RACK_UNKNOWN (~0ULL)
+
 /* struct tcp_sock's own counters as of `us`; they count from the socket's birth. The u32 ones wrap. */
 struct kitty_counters {
   __u64 us;          /* CLOCK_MONOTONIC of this snapshot, microseconds; 0: none yet */

@@ -88,6 +88,7 @@ struct ScanReport {
   uint64_t stat_parse_errors = 0;  // malformed /proc/PID/stat
   uint64_t tcp_parse_errors = 0;   // rows of net/tcp
   uint64_t dropped_processes = 0;  // beyond the limit of watched processes, at the latest discovery
+  bool few_descriptors = false;    // that limit is what the open files limit leaves
   uint64_t dropped_sockets = 0;    // beyond kMaxOwnedSockets, at the latest pass
   uint64_t dropped_addresses = 0;  // beyond kMaxLocalAddresses, in this snapshot
   double discovery_seconds = 0;    // the latest one

@@ -102,7 +102,7 @@ bool Scanner::look_at(pid_t pid, Depth depth) {
   const bool same =
       known.read && known.start_time_ticks == stat->start_time_ticks && known.layout == layout_of(*stat);
   const bool due = (generation_ + static_cast<uint64_t>(pid)) % kRecheckDiscoveries == 0;
-  if (same && !due) return false;
+  if (same && !due && !(known.dropped && has_room_for(pid))) return false;
   known.start_time_ticks = stat->start_time_ticks;
   known.layout = layout_of(*stat);
 
@@ -110,16 +110,20 @@ bool Scanner::look_at(pid_t pid, Depth depth) {
   known.result = handle ? handle->read_environ(read_buffer_, environ_) : handle.error();
   // Whatever else stood in the way may be over next time.
   known.read = known.result.ok() || known.result.status == procfs::ReadStatus::denied;
-  return known.result.ok() && environ_.watched() && start_watching(std::move(*handle), known.layout);
+  const bool wanted = known.result.ok() && environ_.watched();
+  known.dropped = wanted && !has_room_for(pid);
+  if (!wanted || known.dropped) return false;
+  start_watching(std::move(*handle), known.layout);
+  return true;
+}
+
+bool Scanner::has_room_for(pid_t pid) const {
+  return watched_.size() < max_processes_ || watched_.contains(pid);
 }
 
 // `environ_` and `variables_` hold the process's environment.
-bool Scanner::start_watching(procfs::ProcessHandle handle, const Layout& layout) {
+void Scanner::start_watching(procfs::ProcessHandle handle, const Layout& layout) {
   const pid_t pid = handle.id().pid;
-  if (!watched_.contains(pid) && watched_.size() >= max_processes_) {
-    ++report_.dropped_processes;
-    return false;
-  }
   Watched watched;
   watched.layout = layout;
   watched.process.id = handle.id();
@@ -135,7 +139,6 @@ bool Scanner::start_watching(procfs::ProcessHandle handle, const Layout& layout)
   say("process watched", watched.process);
   watched.process.handle = std::make_shared<const procfs::ProcessHandle>(std::move(handle));
   watched_.insert_or_assign(pid, std::move(watched));
-  return true;
 }
 
 // The environment is read again only when another program has been executed: one that was overwritten since
@@ -191,7 +194,6 @@ std::vector<SocketOwners::Holder> Scanner::holders() const {
 void Scanner::discover(Depth depth) {
   const uint64_t start_ns = monotonic_ns();
   ++generation_;
-  if (depth == Depth::all) report_.dropped_processes = 0;
   bool found = false;
   const procfs::ReadResult listed =
       procfs::walk_pids(root_, pid_buffer_, [&](pid_t pid) { found = look_at(pid, depth) || found; });
@@ -224,7 +226,9 @@ void Scanner::pass_sockets() {
 std::shared_ptr<const ProcessState> Scanner::snapshot() const {
   auto state = std::make_shared<ProcessState>();
   state->report = report_;
+  state->report.few_descriptors = max_processes_ < kMaxWatchedProcesses;
   for (const auto& [pid, known] : known_) {
+    state->report.dropped_processes += known.dropped ? 1 : 0;
     if (!known.result.ok() && known.result.status != procfs::ReadStatus::gone)
       state->report.unreadable.count(known.result);
   }

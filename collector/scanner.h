@@ -52,6 +52,7 @@ class Scanner {
     Layout layout;              // of the environment that was read
     bool young = true;          // at the latest look
     bool read = false;          // the environment was read, or refused
+    bool dropped = false;       // to be watched, but beyond the limit
     procfs::ReadResult result;  // of that
     uint64_t seen = 0;          // the generation_ that last listed it
   };
@@ -63,7 +64,8 @@ class Scanner {
 
   static Layout layout_of(const procfs::ProcessStat& stat);
   bool look_at(pid_t pid, Depth depth);
-  bool start_watching(procfs::ProcessHandle handle, const Layout& layout);
+  void start_watching(procfs::ProcessHandle handle, const Layout& layout);
+  [[nodiscard]] bool has_room_for(pid_t pid) const;
   bool refresh(Watched& watched);
   bool erase_dead();
   void read_namespaces();

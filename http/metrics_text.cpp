@@ -266,9 +266,11 @@ void MetricsText::render_agent(const Metrics& metrics, const collector::AgentUsa
      {{"owned", agent.full.owned},
       {"pending", agent.full.pending},
       {"watched_netns", agent.full.watched_netns}});
-  one("kitty_processes_dropped",
-      "Watched processes beyond the limit of 1024, or of what the open files limit leaves.",
-      MetricType::gauge, report.dropped_processes);
+  by("kitty_processes_dropped",
+     "Processes to be watched beyond the limit of 1024, or beyond what the open files limit leaves.",
+     MetricType::gauge, "reason",
+     {{"limit", report.few_descriptors ? 0 : report.dropped_processes},
+      {"open_files", report.few_descriptors ? report.dropped_processes : 0}});
   one("kitty_sockets_dropped", "Sockets of watched processes beyond the limit of 8192.", MetricType::gauge,
       report.dropped_sockets);
   one("process_cpu_seconds_total", "CPU time of the agent.", MetricType::counter, usage.cpu_seconds);
