@@ -13,6 +13,7 @@ after S seconds at the latest. Needs root for everything but the traffic; standa
 
 # Few modules: in an emulated VM each costs its reader a second, and a program is started for every connection's end.
 import argparse
+import contextlib
 import os
 import re
 import shutil
@@ -144,16 +145,22 @@ class Lab:
                 run("ip", "-n", namespace, "addr", "add", address, "dev", "eth0", *nodad)
             run("ip", "-n", namespace, "link", "set", "eth0", "up")
 
-    def start(self, namespace, *command, **environment):
-        """Starts a command in a namespace. The process returned is the command itself: ip(8) becomes it by exec."""
+    def start(self, namespace, *command, output=None, **environment):
+        """Starts a command in a namespace. The process returned is the command itself: ip(8) becomes it by exec.
+
+        `output`: the file that takes what it says; without one it says it here.
+        """
         # By env(1), so that no agent takes ip for a watched process before it has changed its namespace.
         if environment:
             command = ["env", *(f"{name}={value}" for name, value in environment.items()), *command]
-        process = subprocess.Popen(
-            ["ip", "netns", "exec", namespace, *command],
-            env={"PATH": os.environ["PATH"]},
-            stdin=subprocess.DEVNULL,
-        )
+        with open(output, "w") if output else contextlib.nullcontext() as file:
+            process = subprocess.Popen(
+                ["ip", "netns", "exec", namespace, *command],
+                env={"PATH": os.environ["PATH"]},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+            )
         self.processes.append(process)
         return process
 
@@ -173,20 +180,21 @@ class Lab:
 
 
 class Fault:
-    """A qdisc on a namespace's eth0: injected on entry, removed on exit. `since` and `until`: when it was, fully."""
+    """A qdisc on a namespace's device: injected on entry, removed on exit. `since` and `until`: when it was, fully."""
 
-    def __init__(self, namespace, *qdisc):
+    def __init__(self, namespace, *qdisc, device="eth0"):
         self.namespace = namespace
+        self.device = device
         self.qdisc = qdisc
         self.since = self.until = None
 
     def __enter__(self):
-        run("tc", "-n", self.namespace, "qdisc", "replace", "dev", "eth0", "root", *self.qdisc)
+        run("tc", "-n", self.namespace, "qdisc", "replace", "dev", self.device, "root", *self.qdisc)
         self.since = time.monotonic()
         return self
 
     def __exit__(self, *_):
-        run("tc", "-n", self.namespace, "qdisc", "del", "dev", "eth0", "root")
+        run("tc", "-n", self.namespace, "qdisc", "del", "dev", self.device, "root")
         self.until = time.monotonic()
 
 
@@ -279,11 +287,11 @@ class Agent:
     WANTED = re.compile("net_tcp_|kitty_rtt_hook_info|kitty_tcp_|kitty_rtt_samples")
     EVERYTHING = re.compile("")
 
-    def __init__(self, binary, *flags, port=9100, prefix=(), wanted=WANTED):
-        """`wanted`: which samples' lines are recorded."""
+    def __init__(self, binary, *flags, port=9100, prefix=(), wanted=None):
+        """`wanted`: which samples' lines are recorded; a subclass may say so too."""
         self.command = [*prefix, binary, f"--web.listen-address=127.0.0.1:{port}", *flags]
         self.port = port
-        self.wanted = wanted
+        self.wanted = wanted or self.WANTED
         self.scrapes = []  # appended to by the thread only
         self.refused = 0
         self.broken = None
