@@ -275,10 +275,10 @@ void SocketOwners::describe(ProcessState& state) const {
   for (const auto& [inode, socket] : sockets_) {
     const auto owner = std::ranges::lower_bound(state.processes, socket.owner, {}, &WatchedProcess::id);
     if (owner == state.processes.end() || owner->id != socket.owner) continue;
-    OwnedSocket& owned = owner->sockets.emplace_back(OwnedSocket{.inode = inode,
-                                                                 .older_than_agent = socket.older_than_agent,
-                                                                 .listed_ns = socket.listed_ns,
-                                                                 .connection = {}});
+    OwnedSocket& owned = owner->sockets.emplace_back();
+    owned.inode = inode;
+    owned.older_than_agent = socket.older_than_agent;
+    owned.listed_ns = socket.listed_ns;
     if (socket.counted != pass_ || !socket.connected) continue;
     owned.connected = true;
     owned.connection = socket.connection;

@@ -10,7 +10,6 @@ namespace kitty::http {
 namespace {
 
 using collector::Metrics;
-using collector::OwnTotals;
 using collector::PeerMetrics;
 using collector::ProcessMetrics;
 using collector::TcpTotals;
