@@ -24,7 +24,7 @@ import time
 
 sys.dont_write_bytecode = True  # the checkout stays clean
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from lab import Agent, Failure, Lab, Loss, Missing, fetch, show  # noqa: E402
+from lab import Agent, Failure, Lab, Loss, Missing, fetch, run, show  # noqa: E402
 
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "watched_programs.py")
 JOB = "attribution"
@@ -39,7 +39,7 @@ SLACK_SEGMENTS = 4
 
 BYTES, SEGMENTS = "kitty_tcp_bytes_sent_total", "kitty_tcp_segments_sent_total"
 RETRANSMITS, SAMPLES = "kitty_tcp_retransmits_total", "kitty_tcp_rtt_seconds_count"
-NAMESPACE_RETRANSMITS = "net_tcp_retransmits_total"
+NAMESPACE_RETRANSMITS, NAMESPACE_SEGMENTS = "net_tcp_retransmits_total", "net_tcp_out_segs_total"
 INFO = "kitty_process_info"
 # A process's counter, its name among what a worker reports of its socket, and what it may lack of that.
 COUNTERS = ((BYTES, "bytes", SLACK_BYTES), (SEGMENTS, "segments", SLACK_SEGMENTS), (RETRANSMITS, "retransmits", 0))
@@ -649,6 +649,40 @@ def pid_reuse(kitty):
         )
 
 
+def namespace_reuse(kitty):
+    """A rank's namespace goes and another rank's gets its number: the counters are those of the new one."""
+    # Nobody else may make namespaces meanwhile, so not beside other cases.
+    with Agent(kitty, port=9313) as agent, Stage(agent, "namespace_reuse") as stage:
+        agent.wait("a first scrape", lambda scrape: True, 20)
+        old = stage.namespace(7000)
+        first = stage.worker(old, "0")
+        first.ask("connect", address="127.0.0.1", port=7000)
+        first.ask("send", interval_s=INTERVAL_S)
+        before = shown(stage.wait_over(NAMESPACE_SEGMENTS, first, 500, 30), NAMESPACE_SEGMENTS, first)
+        number = os.stat(f"/run/netns/{old}").st_ino
+        first.tell("exit")
+        first.wait_ended()
+        stage.lab.stop(*stage.lab.processes)
+        run("ip", "netns", "del", stage.lab.namespaces.pop())
+        died = time.monotonic()
+        # The kernel takes a namespace down in the background, and then gives out the lowest numbers that are free.
+        while True:
+            time.sleep(0.5)
+            new = stage.lab.namespace("new")
+            if os.stat(f"/run/netns/{new}").st_ino == number:
+                break
+            run("ip", "netns", "del", stage.lab.namespaces.pop())
+            if time.monotonic() > died + 20:
+                raise Missing("a namespace number that the kernel gives out again")
+        reused = time.monotonic()
+        second = stage.worker(new, "1")
+        stage.wait_shown(second)
+        time.sleep(3)
+        seen = [value for _, value in stage.agent.series(NAMESPACE_SEGMENTS, died, **second.labels)]
+        expect(seen and max(seen) == 0, f"expected no segment of the new, silent namespace, seen {seen}")
+        return f"number {number} again after {reused - died:.1f} s; {before:.0f} segments in the old one, 0 in the new"
+
+
 def agent_restart(kitty):
     """An agent started in the middle of a lossy flow counts from its start, not from the connection's."""
 
@@ -693,7 +727,7 @@ def agent_restart(kitty):
     )
 
 
-ALONE = (pid_reuse, agent_restart)
+ALONE = (pid_reuse, namespace_reuse, agent_restart)
 
 
 class Results:
