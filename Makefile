@@ -16,7 +16,7 @@ export CACHE
 
 PACKAGES_BUILD := g++ clang-19 llvm-19 linux-libc-dev dpkg-dev ca-certificates debian-archive-keyring
 PACKAGES_TEST  := libgtest-dev libbpf-dev libelf-dev zlib1g-dev libclang-rt-19-dev clang-format-19 clang-tidy-19 cppcheck shellcheck \
-  prometheus python3 iproute2 nftables qemu-system-x86 busybox-static cpio kmod xz-utils zstd file util-linux procps
+  prometheus chromium python3 iproute2 nftables qemu-system-x86 busybox-static cpio kmod xz-utils zstd file util-linux procps
 
 WARN     := -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor -Wold-style-cast $(if $(WERROR),-Werror)
 CXXFLAGS := -std=c++23 $(WARN) -I. -isystem $(HTTPLIB) -DKITTY_VERSION='"$(VERSION)"' \
@@ -86,6 +86,7 @@ $(B)/kprobe.bpf.o: kprobe.bpf.c kprobe.h
 	$(call say,BPF,$<)
 	$(Q)mkdir -p $(@D) && $(CLANG) $(BPFFLAGS) -D__TARGET_ARCH_$(BPF_ARCH_$(ARCH)) -c -o $@ $< && llvm-strip-19 -g $@
 $(B)/release/collector/embedded_object.o $(T)/collector/embedded_object.o: $(B)/kprobe.bpf.o
+$(B)/release/http/page.o $(T)/http/page.o $(B)/fuzz/http/page.o: http/page.html
 
 # The other architectures' objects are compiled so that they keep compiling; what the binary embeds is its own.
 bpf-all: $(patsubst %,$(B)/kprobe.%.bpf.o,x86 arm64)

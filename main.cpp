@@ -7,10 +7,12 @@
 #include <csignal>
 #include <cstdio>
 #include <ctime>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "base/log.h"
+#include "cli/diagnose.h"
 #include "cli/flags.h"
 #include "collector/agent_usage.h"
 #include "collector/embedded_object.h"
@@ -156,6 +158,8 @@ int run_agent(const cli::Flags& flags) {
 
 int main(int argc, char** argv) {
   const std::vector<std::string_view> arguments(argv + 1, argv + argc);
+  if (!arguments.empty() && arguments.front() == "diagnose")
+    return cli::diagnose(std::span(arguments).subspan(1));
   const Result<cli::Flags> flags = cli::parse_flags(arguments);
   if (!flags) return say(kUsage, flags.error());
   if (flags->show_help || flags->show_version) {

@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "http/exposition.h"
+#include "http/page.h"
 
 namespace kitty::http {
 
@@ -136,11 +137,9 @@ class Routes::Http : public httplib::Server {
           response.body.clear();
           response.status = 500;
         });
-    landing_page_ =
-        "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>kitty</title></head><body>"
-        "<h1>kitty</h1><p>Finds the rank whose network slows a distributed training job down.</p>"
-        "<p>Version " KITTY_VERSION "</p><p><a href=\"" +
-        options_.telemetry_path + "\">Metrics</a></p></body></html>\n";
+    // A slot of its own, so that the page too is sent from where it lies. The first text finds room.
+    std::string text = page(options_.telemetry_path);
+    (void)page_.publish(text);
   }
 
   void answer(std::string_view head, bool last, Answer& answer) {
@@ -163,20 +162,28 @@ class Routes::Http : public httplib::Server {
     if (path == options_.telemetry_path) {
       body_ = options_.text->read();
       if (!body_) return text(response, 503, "kitty: nothing collected yet\n");
-      // httplib would copy the text into the response and from there to the stream. With its length announced
-      // and no body it writes the head alone, and the server in front sends the text from where it lies.
-      response.set_header("Content-Type", std::string(kContentType));
-      response.set_header("Content-Length", std::to_string(body_.view().size()));
+      shared(response, kContentType);
     } else if (path == kHealthyPath) {
       text(response, 200, "kitty is healthy\n");
     } else if (path == kReadyPath) {
       if (!options_.ready || options_.ready()) return text(response, 200, "kitty is ready\n");
       text(response, 503, "kitty is not ready: nothing collected yet\n");
     } else if (path == "/") {
-      response.set_content(landing_page_, "text/html; charset=utf-8");
+      body_ = page_.read();
+      response.set_header("Content-Security-Policy", std::string(kPagePolicy));
+      response.set_header("X-Content-Type-Options", "nosniff");
+      response.set_header("Cache-Control", "no-cache");  // another version of kitty may answer next time
+      shared(response, "text/html; charset=utf-8");
     } else {
       text(response, 404, "404 not found\n");
     }
+  }
+
+  // httplib would copy the text into the response and from there to the stream. With its length announced and
+  // no body it writes the head alone, and the server in front sends the text from where it lies.
+  void shared(httplib::Response& response, std::string_view content_type) const {
+    response.set_header("Content-Type", std::string(content_type));
+    response.set_header("Content-Length", std::to_string(body_.view().size()));
   }
 
   static void text(httplib::Response& response, int status, const char* body) {
@@ -185,7 +192,7 @@ class Routes::Http : public httplib::Server {
   }
 
   const RoutesOptions options_;
-  std::string landing_page_;
+  TextSlot page_;
   SharedText body_;  // from route() to answer(), of the request being answered
 };
 

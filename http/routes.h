@@ -5,7 +5,7 @@
 //   GET, HEAD  telemetry path   the latest text; 503 before the first
 //              /-/healthy       200
 //              /-/ready         200, or 503 until ready
-//              /                a page that says what kitty is
+//              /                the page for people, http/page.html
 //   404 elsewhere, 405 for other methods, 400 for bodies, Range, Expect and whatever is not HTTP/1.x.
 //
 // Ownership: holds references to the slot and the predicate of RoutesOptions. Thread-safety: none; one thread

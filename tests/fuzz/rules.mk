@@ -2,7 +2,8 @@
 # for object files and BTF what the loader's fixtures compile to.
 FUZZERS  := $(patsubst tests/fuzz/%_fuzz.cpp,%,$(wildcard tests/fuzz/*_fuzz.cpp))
 FUZZFLAGS := -std=c++23 -g1 -O1 -Wall -Wextra -I. -isystem $(HTTPLIB) -DKITTY_VERSION='"$(VERSION)"' -MMD -MP
-FUZZLIBS := $(patsubst %.cpp,$(B)/fuzz/%.o,$(filter base/% loader/% procfs/% http/exposition% http/routes% http/text_slot%,$(SOURCES)))
+FUZZLIBS := $(patsubst %.cpp,$(B)/fuzz/%.o,$(filter base/% loader/% procfs/% http/exposition% http/page% http/routes% http/text_slot% \
+  verdict/% cli/read_scrape% cli/report%,$(SOURCES)))
 
 fuzz-build: $(FUZZERS:%=$(B)/fuzz/%)
 

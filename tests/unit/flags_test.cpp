@@ -61,6 +61,10 @@ TEST(Flags, RefusalsNameTheFlagAndWhatItAccepts) {
   }
 }
 
+TEST(Flags, HelpNamesTheSubcommands) {
+  EXPECT_NE(help_text().find("kitty diagnose [flags] [TARGET...]"), std::string_view::npos);
+}
+
 TEST(Flags, HelpNamesEveryFlag) {
   for (const char* flag : {"--web.listen-address", "--web.telemetry-path", "--path.procfs", "--rtt-hook",
                            "--btf", "--log.level", "--version", "--help"}) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "http/exposition.h"
+#include "http/page.h"
 
 namespace kitty::http {
 namespace {
@@ -150,11 +151,44 @@ TEST_F(RoutesTest, HealthAndReadiness) {
   EXPECT_EQ(status(ask(request("GET /-/ready HTTP/1.1"))), "HTTP/1.1 200 OK");
 }
 
-TEST_F(RoutesTest, LandingPageLinksToTheMetrics) {
+TEST_F(RoutesTest, ThePageIsServedAtTheRoot) {
   const Answer answer = ask(request("GET / HTTP/1.1"));
   EXPECT_EQ(status(answer), "HTTP/1.1 200 OK");
   EXPECT_TRUE(has(answer, "Content-Type: text/html; charset=utf-8")) << answer.head;
-  EXPECT_NE(content(answer).find("<a href=\"/metrics\">"), std::string_view::npos);
+  EXPECT_TRUE(has(answer, "Content-Security-Policy: " + std::string(kPagePolicy))) << answer.head;
+  EXPECT_TRUE(has(answer, "Cache-Control: no-cache")) << answer.head;
+  EXPECT_TRUE(has(answer, "Content-Length: " + std::to_string(answer.body.view().size()))) << answer.head;
+  EXPECT_EQ(content(answer), "");
+  EXPECT_TRUE(answer.body.view().starts_with("<!DOCTYPE html>"));
+  EXPECT_TRUE(answer.body.view().ends_with("</html>\n"));
+  EXPECT_FALSE(answer.close);
+}
+
+TEST_F(RoutesTest, HeadOfThePageHasTheLengthButNoBody) {
+  const Answer answer = ask(request("HEAD / HTTP/1.1"));
+  EXPECT_EQ(status(answer), "HTTP/1.1 200 OK");
+  EXPECT_TRUE(has(answer, "Content-Length: " + std::to_string(page("/metrics").size()))) << answer.head;
+  EXPECT_EQ(content(answer), "");
+  EXPECT_FALSE(answer.body);
+}
+
+TEST_F(RoutesTest, ThePageIsToldTheTelemetryPath) {
+  for (const std::string& path : {std::string("/metrics"), std::string("/a"), "/" + std::string(127, 'x')}) {
+    Routes routes(RoutesOptions{.telemetry_path = path, .text = &slot_});
+    Answer answer;
+    routes.answer(request("GET / HTTP/1.1"), false, answer);
+    EXPECT_NE(answer.body.view().find("href=\"." + path + "\""), std::string_view::npos) << path;
+    EXPECT_EQ(answer.body.view().find("TELEMETRY-PATH"), std::string_view::npos) << path;
+  }
+}
+
+// What the policy would refuse anyway, and every byte is part of the binary.
+TEST(Page, IsSmallAndWhole) {
+  const std::string text = page("/metrics");
+  EXPECT_LT(text.size(), 20'480);
+  for (const std::string_view outside : {"http://", "https://", "@import", "url(", "innerHTML"}) {
+    EXPECT_EQ(text.find(outside), std::string::npos) << outside;
+  }
 }
 
 TEST_F(RoutesTest, RefusalsAreWholeResponsesThatClose) {

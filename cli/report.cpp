@@ -1,0 +1,278 @@
+#include "cli/report.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdarg>
+#include <cstdint>
+#include <cstdio>
+#include <ctime>
+#include <string_view>
+
+#include "http/utf8.h"
+
+namespace kitty::cli {
+
+namespace {
+
+using verdict::JobVerdict;
+using verdict::Kind;
+using verdict::Part;
+using verdict::UnitEvidence;
+
+[[gnu::format(printf, 2, 3)]] void append(std::string& out, const char* format, ...) {
+  char text[256];
+  va_list arguments;
+  va_start(arguments, format);
+  const int length = vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  out.append(text, std::min<size_t>(static_cast<size_t>(std::max(length, 0)), sizeof text - 1));
+}
+
+// Code points that steer a terminal: C0, DEL, C1 (U+0080 to U+009F).
+bool is_control(std::string_view code_point) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(code_point[i]); };
+  if (code_point.size() == 1) return byte(0) < 0x20 || byte(0) == 0x7f;
+  return code_point.size() == 2 && byte(0) == 0xc2 && byte(1) < 0xa0;
+}
+
+std::string printable(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const size_t bytes = http::code_point_bytes(text);
+    const std::string_view one = text.substr(0, std::max<size_t>(bytes, 1));
+    if (bytes == 0 || is_control(one)) {
+      out += '?';
+    } else {
+      out += one;
+    }
+    text.remove_prefix(one.size());
+  }
+  return out;
+}
+
+// RFC 8259, 7; what is no UTF-8 becomes U+FFFD.
+void append_json(std::string& out, std::string_view text) {
+  out += '"';
+  while (!text.empty()) {
+    const size_t bytes = http::code_point_bytes(text);
+    const std::string_view one = text.substr(0, std::max<size_t>(bytes, 1));
+    if (bytes == 0) {
+      out += "\\ufffd";
+    } else if (is_control(one) && one.size() == 1) {
+      append(out, "\\u%04x", static_cast<unsigned>(static_cast<unsigned char>(one[0])));
+    } else {
+      if (one == "\"" || one == "\\") out += '\\';
+      out += one;
+    }
+    text.remove_prefix(one.size());
+  }
+  out += '"';
+}
+
+void append_json(std::string& out, std::string_view name, std::string_view text) {
+  append_json(out, name);
+  out += ':';
+  append_json(out, text);
+}
+
+std::string clock_time(double seconds) {
+  const auto whole = static_cast<time_t>(seconds);
+  tm parts{};
+  gmtime_r(&whole, &parts);
+  std::array<char, 32> text{};
+  return {text.data(), strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts)};
+}
+
+std::string upper(std::string text) {
+  for (char& c : text) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  return text;
+}
+
+// "LATENCY at rank 2 (node n2)", "LINK rank 2 (..) - rank 3 (..): LOSS".
+std::string headline(const JobVerdict& verdict) {
+  std::string text = upper(verdict::kind_name(verdict.kind));
+  if (verdict.is_straggler()) text += (verdict.culprits.empty() ? " " : " at ") + verdict.named();
+  const bool has_cause =
+      verdict.cause != Kind::no_data && (verdict.kind == Kind::link || verdict.kind == Kind::job_wide);
+  if (has_cause) text += ": " + upper(verdict::kind_name(verdict.cause));
+  if (verdict.kind == Kind::healthy && verdict.incomplete) text += ", as far as seen";
+  return text;
+}
+
+std::string part(const JobVerdict& verdict, const UnitEvidence& unit) {
+  if (unit.part == Part::culprit) return "culprit";
+  if (unit.part == Part::victim) return "victim of " + verdict.units[unit.victim_of].ranks;
+  return {};
+}
+
+std::string milliseconds(const std::optional<double>& seconds) {
+  std::string text;
+  if (!seconds) return "-";
+  append(text, *seconds < 0.1 ? "%.2fms" : "%.0fms", *seconds * 1000);
+  return text;
+}
+
+// Columns as wide as their widest cell; the first is aligned right, like numbers.
+void append_table(std::string& out, const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  for (const auto& row : rows) {
+    std::string line = "  ";
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string pad(widths[i] - row[i].size(), ' ');
+      line += i == 0 ? pad + row[i] : row[i] + pad;
+      line += "  ";
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + '\n';
+  }
+}
+
+// At most this many healthy units are listed; culprits and victims always are.
+constexpr size_t kMaxHealthyRows = 32;
+
+void append_evidence(std::string& out, const JobVerdict& verdict) {
+  std::vector<std::vector<std::string>> rows{
+      {"RANK", "NODE", "RTT", "xMED", "LEAST", "RETR%", "TXQ", "BUSY", "SLOW/LINKS", ""}};
+  size_t healthy = 0;
+  for (const UnitEvidence& unit : verdict.units) {
+    if (unit.part == Part::none && ++healthy > kMaxHealthyRows) continue;
+    std::string times, retransmits, queue, busy, links;
+    append(times, unit.best_rtt_s ? "%.1fx" : "-", unit.times_median);
+    append(retransmits, "%.2f", unit.retransmit_share * 100);
+    append(queue, "%.0fK", unit.queue_bytes / 1000);
+    append(busy, "%.0f%%", unit.busy_share * 100);
+    append(links, "%zu/%zu", unit.slow_links, unit.active_links);
+    rows.push_back({printable(unit.ranks) + (unit.part == Part::culprit ? "*" : " "), printable(unit.node),
+                    milliseconds(unit.best_rtt_s), times, milliseconds(unit.min_rtt_s), retransmits, queue,
+                    busy, links, part(verdict, unit)});
+  }
+  append_table(out, rows);
+  if (healthy > kMaxHealthyRows) append(out, "  and %zu more\n", healthy - kMaxHealthyRows);
+}
+
+bool could_not_tell(const JobVerdict& verdict) { return verdict.kind != Kind::healthy || verdict.incomplete; }
+
+void append_json_unit(std::string& out, const JobVerdict& verdict, const UnitEvidence& unit) {
+  out += '{';
+  append_json(out, "ranks", unit.ranks);
+  out += ',';
+  append_json(out, "node", unit.node);
+  const auto optional = [&out](const char* name, const std::optional<double>& value) {
+    if (value) {
+      append(out, ",\"%s\":%.9g", name, *value);
+    } else {
+      append(out, ",\"%s\":null", name);
+    }
+  };
+  optional("best_link_rtt_seconds", unit.best_rtt_s);
+  optional("least_rtt_seconds", unit.min_rtt_s);
+  append(out, ",\"times_median\":%.6g,\"retransmit_ratio\":%.6g,\"tx_queue_bytes\":%.0f,\"busy_ratio\":%.6g",
+         unit.times_median, unit.retransmit_share, unit.queue_bytes, unit.busy_share);
+  append(out, ",\"slow_links\":%zu,\"active_links\":%zu,", unit.slow_links, unit.active_links);
+  append_json(out, "part", part(verdict, unit));
+  out += '}';
+}
+
+// `each` writes the element at an index.
+template <class Each>
+void append_json_list(std::string& out, const char* name, size_t size, Each&& each) {
+  append(out, "\"%s\":[", name);
+  for (size_t i = 0; i < size; ++i) {
+    if (i > 0) out += ',';
+    each(i);
+  }
+  out += ']';
+}
+
+void append_json_job(std::string& out, const JobReport& job) {
+  const JobVerdict& verdict = job.verdict;
+  const auto named = [&](size_t unit) { append_json(out, verdict.units[unit].ranks); };
+  out += '{';
+  append_json(out, "job", verdict.job);
+  append(out, ",\"ranks\":%zu,", verdict.ranks);
+  append_json(out, "verdict", verdict::kind_name(verdict.kind));
+  out += ',';
+  const bool has_cause = verdict.cause != Kind::no_data;
+  append_json(out, "cause", has_cause ? verdict::kind_name(verdict.cause) : "");
+  out += ',';
+  append_json_list(out, "culprits", verdict.culprits.size(), [&](size_t i) { named(verdict.culprits[i]); });
+  out += ',';
+  append_json_list(out, "links", verdict.links.size(), [&](size_t i) {
+    out += '[';
+    named(verdict.links[i].first);
+    out += ',';
+    named(verdict.links[i].second);
+    out += ']';
+  });
+  out += ',';
+  append_json(out, "named", verdict.named());
+  out += ',';
+  append_json(out, "why", verdict.why);
+  if (job.since_s) append(out, ",\"since_seconds\":%.3f", *job.since_s);
+  out += verdict.incomplete ? ",\"complete\":false," : ",\"complete\":true,";
+  append_json_list(out, "units", verdict.units.size(),
+                   [&](size_t i) { append_json_unit(out, verdict, verdict.units[i]); });
+  out += ',';
+  append_json_list(out, "blind_spots", verdict.blind_spots.size(),
+                   [&](size_t i) { append_json(out, verdict.blind_spots[i]); });
+  out += '}';
+}
+
+}  // namespace
+
+Outcome outcome(const Report& report) {
+  const auto& jobs = report.jobs;
+  if (std::ranges::any_of(jobs, [](const JobReport& job) { return job.verdict.is_straggler(); })) {
+    return Outcome::straggler;
+  }
+  const bool unknown =
+      jobs.empty() || !report.problems.empty() ||
+      std::ranges::any_of(jobs, [](const JobReport& job) { return could_not_tell(job.verdict); });
+  return unknown ? Outcome::unknown : Outcome::healthy;
+}
+
+std::string text_report(const Report& report) {
+  std::string out;
+  for (const JobReport& job : report.jobs) {
+    const JobVerdict& verdict = job.verdict;
+    if (!out.empty()) out += '\n';
+    out += "job " + (verdict.job.empty() ? "(no JOB_NAME)" : printable(verdict.job));
+    append(out, "  %zu rank%s  VERDICT: ", verdict.ranks, verdict.ranks == 1 ? "" : "s");
+    out += printable(headline(verdict));
+    if (job.since_s && verdict.is_straggler()) out += "  since " + clock_time(*job.since_s);
+    out += "\nwhy: " + printable(verdict.why) + '\n';
+    if (verdict.units.size() > 1) append_evidence(out, verdict);
+    for (const std::string& blind : verdict.blind_spots) out += "not seen: " + printable(blind) + '\n';
+  }
+  if (report.jobs.empty()) {
+    out +=
+        "VERDICT: NO DATA\nwhy: no watched rank seen: ranks are processes with KITTY_WATCH=1 and RANK in "
+        "their environment\n";
+  }
+  for (const TargetProblem& one : report.problems) {
+    out += "not judged: " + printable(one.target) + ": " + printable(one.problem) + '\n';
+  }
+  return out;
+}
+
+std::string json_report(const Report& report) {
+  std::string out = "{";
+  append(out, "\"outcome\":%d,\"window_seconds\":%.3f,", static_cast<int>(outcome(report)), report.window_s);
+  append_json_list(out, "jobs", report.jobs.size(), [&](size_t i) { append_json_job(out, report.jobs[i]); });
+  out += ',';
+  append_json_list(out, "not_judged", report.problems.size(), [&](size_t i) {
+    out += '{';
+    append_json(out, "target", report.problems[i].target);
+    out += ',';
+    append_json(out, "problem", report.problems[i].problem);
+    out += '}';
+  });
+  out += "}\n";
+  return out;
+}
+
+}  // namespace kitty::cli

@@ -1,0 +1,76 @@
+// One scrape of one agent as plain data, and its builder, which is fed sample by sample so that it knows
+// nothing of the exposition format. Pure; no thread-safety needed.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace kitty::verdict {
+
+// What a process's own sockets did towards one remote address. Counters are totals of the agent's life; a
+// series the agent did not export is absent.
+struct PeerScrape {
+  std::string address;
+  std::optional<double> rtt_sum_s, rtt_count;
+  std::optional<double> rtt_min_s;  // of the latest 500 ms with samples
+  std::optional<double> retransmits, data_segments;
+  std::optional<double> busy_s;
+  std::optional<double> queue_bytes;
+};
+
+struct ProcessScrape {
+  std::string pid, rank, job;
+  bool identified = false;  // kitty_process_info was there
+  std::string role, start_time, netns, world_size;
+  std::vector<std::string> addresses;
+  std::vector<PeerScrape> peers;
+
+  [[nodiscard]] bool is_rank() const { return identified && role != "launcher" && !rank.empty(); }
+};
+
+struct Scrape {
+  std::string target;         // where it came from, as the user wrote it
+  double time_s = 0;          // when; only differences within one node are used
+  bool live = false;          // fetched now, as opposed to a saved file
+  size_t fingerprint = 0;     // equal for equal texts: the same 500 ms of the same agent
+  std::string version;        // of the agent
+  double agent_start_s = 0;   // counters are comparable only within one life of an agent
+  std::string hook;           // empty: an agent that does not say
+  double unreadable = 0;      // processes that it could not read
+  double dropped = 0;         // processes, sockets and flows beyond its bounds
+  double series_dropped = 0;  // likewise, out of its text
+  double watched = 0;         // processes, as it counts them
+  std::vector<ProcessScrape> processes;
+};
+
+class ScrapeBuilder {
+ public:
+  // The value of a sample's label; empty where it has none.
+  using LabelOf = std::function<std::string_view(std::string_view name)>;
+
+  // Takes what it knows and passes over the rest. Null, or what is wrong with the sample: kitty exports
+  // neither such values nor a series twice.
+  [[nodiscard]] const char* add(std::string_view name, double value, const LabelOf& label);
+
+  // The scrape; `target`, `time_s`, `live` and `fingerprint` are the caller's to set. Null in `problem`, or
+  // why the samples are not one whole scrape of an agent.
+  [[nodiscard]] Scrape finish(const char*& problem);
+
+ private:
+  ProcessScrape& process(const LabelOf& label);
+  PeerScrape& peer(const LabelOf& label);
+
+  Scrape scrape_;
+  std::unordered_map<std::string, size_t>
+      index_;  // of a process by its labels; of a peer by them and its address
+  std::string key_;
+  bool ours_ = false;
+  bool has_peers_ = false;
+};
+
+}  // namespace kitty::verdict

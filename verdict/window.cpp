@@ -1,0 +1,274 @@
+#include "verdict/window.h"
+
+#include <algorithm>
+#include <ranges>
+#include <string_view>
+#include <unordered_map>
+
+#include "verdict/thresholds.h"
+
+namespace kitty::verdict {
+
+namespace {
+
+// Scrapes and clocks jitter: 1.5 s of busy time more than the window is long are possible, 10 s are not.
+constexpr double kBusySlackS = 1.5;
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+std::string_view basename(std::string_view path) { return path.substr(path.rfind('/') + 1); }
+
+std::string_view directory(std::string_view path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string_view::npos ? std::string_view() : basename(path.substr(0, slash));
+}
+
+// What saved files of one node are called together.
+std::string common_name(const std::vector<const Scrape*>& scrapes) {
+  const std::string_view first = basename(scrapes.front()->target);
+  std::string_view common = first;
+  bool amid_number = false;
+  bool one_directory = true;
+  for (const Scrape* scrape : scrapes) {
+    const std::string_view other = basename(scrape->target);
+    size_t n = 0;
+    while (n < common.size() && n < other.size() && common[n] == other[n]) ++n;
+    if (n < common.size() || n < other.size()) {
+      amid_number =
+          amid_number || (n < first.size() && is_digit(first[n])) || (n < other.size() && is_digit(other[n]));
+    }
+    common = common.substr(0, n);
+    one_directory = one_directory && directory(scrape->target) == directory(scrapes.front()->target);
+  }
+  if (common == first) {
+    const size_t dot = common.rfind('.');
+    return std::string(dot == 0 ? common : common.substr(0, dot));
+  }
+  while (amid_number && !common.empty() && is_digit(common.back())) common.remove_suffix(1);
+  while (!common.empty() && std::string_view("-._ ").find(common.back()) != std::string_view::npos) {
+    common.remove_suffix(1);
+  }
+  if (!common.empty()) return std::string(common);
+  const std::string_view folder = directory(scrapes.front()->target);
+  return std::string(one_directory && !folder.empty() ? folder : first);
+}
+
+bool same_process(const ProcessScrape& a, const ProcessScrape& b) {
+  return a.pid == b.pid && a.start_time == b.start_time && a.rank == b.rank && a.job == b.job;
+}
+
+const ProcessScrape* find_process(const Scrape& scrape, const ProcessScrape& wanted) {
+  const auto found = std::ranges::find_if(scrape.processes, [&](const ProcessScrape& one) {
+    return one.identified && same_process(one, wanted);
+  });
+  return found == scrape.processes.end() ? nullptr : &*found;
+}
+
+const PeerScrape* find_peer(const ProcessScrape& process, std::string_view address) {
+  const auto found = std::ranges::find(process.peers, address, &PeerScrape::address);
+  return found == process.peers.end() ? nullptr : &*found;
+}
+
+// Of one agent's life, without texts that stand there twice, ascending by time. Two agents on a node count on
+// their own: the one seen longer is taken.
+std::vector<const Scrape*> one_life(const std::vector<const Scrape*>& scrapes) {
+  std::vector<const Scrape*> best;
+  for (const Scrape* start : scrapes) {
+    if (!best.empty() && best.front()->agent_start_s == start->agent_start_s) continue;
+    std::vector<const Scrape*> life;
+    for (const Scrape* one : scrapes) {
+      if (one->agent_start_s != start->agent_start_s) continue;
+      const bool repeated = std::ranges::any_of(
+          life, [one](const Scrape* earlier) { return earlier->fingerprint == one->fingerprint; });
+      if (!repeated) life.push_back(one);
+    }
+    const auto span = [](const std::vector<const Scrape*>& list) {
+      return list.empty() ? -1 : list.back()->time_s - list.front()->time_s;
+    };
+    if (span(life) > span(best)) best = std::move(life);
+  }
+  return best;
+}
+
+double median(std::vector<double>& values) {
+  const auto middle = values.begin() + static_cast<ptrdiff_t>((values.size() - 1) / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+// The growth of one counter from scrape to scrape. A peer that was not there before begins at zero.
+void grow(double& growth, const PeerScrape* before, const PeerScrape& after,
+          std::optional<double> PeerScrape::* field, size_t& falling) {
+  const std::optional<double>& now = after.*field;
+  const double then = before == nullptr ? 0 : (before->*field).value_or(0);
+  if (!now) return;
+  if (*now < then) {
+    ++falling;
+  } else {
+    growth += *now - then;
+  }
+}
+
+// `steps` are the process's own entries in its scrapes, ascending by time.
+PeerWindow peer_window(const std::vector<const ProcessScrape*>& steps, const std::string& address,
+                       size_t& falling) {
+  PeerWindow window{.address = address};
+  std::vector<double> minima;
+  size_t queues = 0;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const PeerScrape* after = find_peer(*steps[i], address);
+    if (i > 0 && after != nullptr) {
+      const PeerScrape* before = find_peer(*steps[i - 1], address);
+      window.counted = after->data_segments && after->rtt_count;
+      grow(window.data_segments, before, *after, &PeerScrape::data_segments, falling);
+      grow(window.retransmits, before, *after, &PeerScrape::retransmits, falling);
+      grow(window.rtt_sum_s, before, *after, &PeerScrape::rtt_sum_s, falling);
+      grow(window.rtt_count, before, *after, &PeerScrape::rtt_count, falling);
+      grow(window.busy_s, before, *after, &PeerScrape::busy_s, falling);
+    }
+    if (after != nullptr && after->rtt_min_s) minima.push_back(*after->rtt_min_s);
+    const double queue = after == nullptr ? 0 : after->queue_bytes.value_or(0);
+    window.queue_bytes += queue;
+    window.least_queue_bytes = queues == 0 ? queue : std::min(window.least_queue_bytes, queue);
+    ++queues;
+  }
+  window.queue_bytes /= static_cast<double>(std::max<size_t>(queues, 1));
+  if (!minima.empty()) window.rtt_min_s = median(minima);
+  return window;
+}
+
+// False where the process has no window: it is not in the latest scrape, or only there.
+bool rank_window(const std::vector<const Scrape*>& scrapes, const ProcessScrape& process, RankWindow& window,
+                 size_t& falling) {
+  std::vector<const ProcessScrape*> steps;
+  double begin_s = 0;
+  for (const Scrape* scrape : scrapes) {
+    const ProcessScrape* step = find_process(*scrape, process);
+    if (step == nullptr) {
+      steps.clear();
+      continue;
+    }
+    if (steps.empty()) begin_s = scrape->time_s;
+    steps.push_back(step);
+  }
+  window.rank = process.rank;
+  window.job = process.job;
+  window.netns = process.netns;
+  window.world_size = process.world_size;
+  window.addresses = process.addresses;
+  window.duration_s = scrapes.back()->time_s - begin_s;
+  if (steps.size() < 2 || window.duration_s < kMinWindowS) return false;
+  std::vector<std::string> peers;
+  for (const ProcessScrape* step : steps) {
+    for (const PeerScrape& peer : step->peers) peers.push_back(peer.address);
+    window.addresses.insert(window.addresses.end(), step->addresses.begin(), step->addresses.end());
+  }
+  for (std::vector<std::string>* list : {&peers, &window.addresses}) {
+    std::ranges::sort(*list);
+    const auto repeated = std::ranges::unique(*list);
+    list->erase(repeated.begin(), repeated.end());
+  }
+  for (const std::string& address : peers) window.peers.push_back(peer_window(steps, address, falling));
+  return true;
+}
+
+void add_node(const NodeScrapes& node, Window& out) {
+  NodeWindow window{.name = node.name};
+  const std::vector<const Scrape*> scrapes = one_life(node.scrapes);
+  if (!scrapes.empty()) {
+    const Scrape& latest = *scrapes.back();
+    window.begin_s = scrapes.front()->time_s;
+    window.end_s = latest.time_s;
+    window.hook = latest.hook;
+    window.unreadable = latest.unreadable;
+    window.dropped = latest.dropped + latest.series_dropped;
+  }
+  std::vector<RankWindow> ranks, partial;
+  double busiest_s = 0;
+  for (size_t i = scrapes.size(); i-- > 0;) {
+    for (const ProcessScrape& process : scrapes[i]->processes) {
+      const bool later =
+          std::any_of(scrapes.begin() + static_cast<ptrdiff_t>(i) + 1, scrapes.end(),
+                      [&](const Scrape* scrape) { return find_process(*scrape, process) != nullptr; });
+      if (!process.is_rank() || later) continue;
+      RankWindow one{.node = out.nodes.size()};
+      const bool whole = rank_window(scrapes, process, one, window.falling_counters);
+      for (const PeerWindow& peer : one.peers) busiest_s = std::max(busiest_s, peer.busy_s);
+      (whole ? ranks : partial).push_back(std::move(one));
+    }
+  }
+  const double duration_s = window.end_s - window.begin_s;
+  if (scrapes.empty()) {
+    window.problem = "no scrape";
+  } else if (scrapes.size() == 1) {
+    window.problem = node.scrapes.size() == 1
+                         ? "one scrape only: two or more, some seconds apart, make a window"
+                         : "one scrape of each life of the agent, or the same one again: nothing to compare";
+  } else if (duration_s < kMinWindowS || busiest_s > duration_s + kBusySlackS) {
+    window.problem =
+        "the times of its scrapes are not those at which they were taken (cp -p keeps a file's time)";
+  }
+  std::vector<RankWindow>& usable = window.problem.empty() ? ranks : partial;
+  if (&usable == &partial) std::ranges::move(ranks, std::back_inserter(partial));
+  if (&usable == &ranks) std::ranges::move(ranks, std::back_inserter(out.ranks));
+  std::ranges::move(partial, std::back_inserter(out.partial));
+  out.nodes.push_back(std::move(window));
+}
+
+}  // namespace
+
+std::vector<NodeScrapes> group_by_node(std::span<const Scrape> scrapes) {
+  std::vector<const Scrape*> ordered;
+  ordered.reserve(scrapes.size());
+  for (const Scrape& scrape : scrapes) ordered.push_back(&scrape);
+  // By time; the caller's order where that is the same.
+  std::ranges::sort(ordered, [](const Scrape* a, const Scrape* b) {
+    return a->time_s < b->time_s || (a->time_s == b->time_s && a < b);
+  });
+
+  std::vector<NodeScrapes> nodes;
+  std::unordered_map<std::string, size_t> node_of;
+  for (const Scrape* scrape : ordered) {
+    std::vector<std::string> keys;
+    for (const ProcessScrape& process : scrape->processes) {
+      if (!process.is_rank()) continue;
+      keys.push_back("process " + process.pid + '\n' + process.start_time + '\n' + process.rank + '\n' +
+                     process.job);
+    }
+    // The last resort: all of a live agent's ranks may be new. A saved file's name says nothing.
+    if (keys.empty() || scrape->live) keys.push_back("target " + scrape->target);
+    size_t node = nodes.size();
+    for (const std::string& key : keys) {
+      const auto found = node_of.find(key);
+      if (found == node_of.end()) continue;
+      node = found->second;
+      break;
+    }
+    if (node == nodes.size()) nodes.emplace_back();
+    nodes[node].scrapes.push_back(scrape);
+    for (std::string& key : keys) node_of.try_emplace(std::move(key), node);
+  }
+  for (NodeScrapes& node : nodes) {
+    node.name = node.scrapes.front()->live ? node.scrapes.front()->target : common_name(node.scrapes);
+  }
+  return nodes;
+}
+
+std::vector<NodeScrapes> between(std::span<const NodeScrapes> nodes, double begin_s, double end_s) {
+  std::vector<NodeScrapes> out;
+  for (const NodeScrapes& node : nodes) {
+    NodeScrapes& part = out.emplace_back(NodeScrapes{.name = node.name, .scrapes = {}});
+    std::ranges::copy_if(node.scrapes, std::back_inserter(part.scrapes), [&](const Scrape* scrape) {
+      return !scrape->live || (scrape->time_s >= begin_s && scrape->time_s <= end_s);
+    });
+  }
+  return out;
+}
+
+Window make_window(std::span<const NodeScrapes> nodes) {
+  Window window;
+  for (const NodeScrapes& node : nodes) add_node(node, window);
+  return window;
+}
+
+}  // namespace kitty::verdict
