@@ -67,6 +67,7 @@ constexpr std::array kThresholds = {
     Threshold{"loss_ratio", &Thresholds::loss_ratio},
     Threshold{"loss_floor", &Thresholds::loss_floor},
     Threshold{"min_retransmits", &Thresholds::min_retransmits},
+    Threshold{"min_lasting_retransmits", &Thresholds::min_lasting_retransmits},
     Threshold{"busy_share", &Thresholds::busy_share},
     Threshold{"busy_ratio", &Thresholds::busy_ratio},
     Threshold{"same_work_ratio", &Thresholds::same_work_ratio},

@@ -21,6 +21,7 @@ struct Flow {
   double rtt_sum_s = 0, rtt_count = 0;
   std::optional<double> rtt_min_s;
   double data_segments = 0, retransmits = 0;
+  double lasting_retransmits = 0;  // without those of the worst second
   double busy_share = 0;
   double queue_bytes = 0;
   bool active = false;
@@ -147,15 +148,17 @@ std::string join_ranks(const Ranks& ranks) {
 
 bool is_loopback(std::string_view address) { return address.starts_with("127.") || address == "::1"; }
 
-// No ACK came, though bytes were queued at each scrape. A few segments may have left: retransmits, and what
-// tcp_write_wakeup() (net/ipv4/tcp_output.c) tries again after the sender's own interface refused it.
+// No ACK came, though bytes were queued at each scrape. Segments may have left: retransmits, and what the
+// sender's own interface refused and tcp_write_wakeup() (net/ipv4/tcp_output.c) tries again, which the kernel
+// counts as sent (measured: up to 62 a second).
 bool is_stalled(const PeerWindow& peer, double duration_s, const Thresholds& limits) {
-  return peer.counted && duration_s >= limits.stall_s && peer.least_queue_bytes > 0 && peer.rtt_count <= 0 &&
-         peer.data_segments < limits.active_segments_per_s * duration_s;
+  return peer.counted && duration_s >= limits.stall_s && peer.least_queue_bytes > 0 && peer.rtt_count <= 0;
 }
 
 void add(Flow& flow, const PeerWindow& peer, double duration_s, const Thresholds& limits) {
-  flow.data_per_s += peer.data_segments / duration_s;
+  const bool stalled = is_stalled(peer, duration_s, limits);
+  if (!stalled) flow.data_per_s += peer.data_segments / duration_s;
+  flow.stalled = flow.stalled || stalled;
   flow.rtt_sum_s += peer.rtt_sum_s;
   flow.rtt_count += peer.rtt_count;
   if (peer.rtt_min_s && (!flow.rtt_min_s || *peer.rtt_min_s < *flow.rtt_min_s))
@@ -163,8 +166,8 @@ void add(Flow& flow, const PeerWindow& peer, double duration_s, const Thresholds
   flow.data_segments += peer.data_segments;
   flow.retransmits += peer.retransmits;
   flow.busy_share = std::max(flow.busy_share, std::min(peer.busy_s / duration_s, 1.0));
+  flow.lasting_retransmits += peer.retransmits - peer.burst_retransmits;
   flow.queue_bytes += peer.queue_bytes;
-  flow.stalled = flow.stalled || is_stalled(peer, duration_s, limits);
 }
 
 void measure(Link& link, const Thresholds& limits) {
@@ -308,6 +311,12 @@ void name_unit(JobVerdict& verdict, Kind kind, size_t unit) {
   verdict.culprits.push_back(unit);
 }
 
+// Segments that the kernel counts as sent, and none of them again: they never left (see is_stalled).
+bool is_refused(const Directed& one) {
+  constexpr double kTries = 2;
+  return one.flow->retransmits <= 0 && one.flow->data_segments >= kTries;
+}
+
 // Rule 1, stall: bytes queued to a peer, no ACK for 2 s, and nobody else gets on. Where such flows meet is
 // the fault; where there is one only, segments sent in vain say that it is the network. Without them it may
 // be a receiver that does not read, and then the queues run back from it around the ring: no one is named.
@@ -333,8 +342,14 @@ bool judge_stall(const Job& job, JobVerdict& verdict) {
     verdict.why = print("all %zu stalled flows begin or end at %s (%s); the others wait", evidence.size(),
                         job.units[common.front()].who().c_str(), how.c_str());
   } else if (common.size() == 2) {
-    const Directed& one = evidence.front();
-    if (evidence.size() == 1 && !in_vain.empty() && job.units.size() > 2) {
+    const auto refused = std::ranges::find_if(evidence, is_refused);
+    const bool one_sender = std::ranges::count_if(evidence, is_refused) == 1 && job.units.size() > 2;
+    const Directed& one = one_sender ? *refused : evidence.front();
+    if (one_sender) {
+      verdict.culprits.push_back(one.from);
+      verdict.why = print("%s, sending to %s: %s, and its own interface refuses what it tries to send",
+                          job.units[one.from].who().c_str(), job.units[one.to].who().c_str(), how.c_str());
+    } else if (evidence.size() == 1 && !in_vain.empty() && job.units.size() > 2) {
       verdict.culprits.push_back(one.from);
       verdict.why = print("%s, sending to %s in vain: %s; its outbound or the other's inbound path",
                           job.units[one.from].who().c_str(), job.units[one.to].who().c_str(), how.c_str());
@@ -511,6 +526,7 @@ class LossRule {
       active_.push_back(one);
       shares.push_back(one.flow->retransmit_share());
       if (one.flow->retransmits < limits.min_retransmits || shares.back() <= limits.loss_share) continue;
+      if (one.flow->lasting_retransmits < limits.min_lasting_retransmits) continue;
       lossy_.push_back(one);
       worst_ = std::max(worst_, shares.back());
     }

@@ -121,7 +121,10 @@ PeerWindow peer_window(const std::vector<const ProcessScrape*>& steps, const std
       const PeerScrape* before = find_peer(*steps[i - 1], address);
       window.counted = after->data_segments && after->rtt_count;
       grow(window.data_segments, before, *after, &PeerScrape::data_segments, falling);
+      const double retransmits = window.retransmits;
       grow(window.retransmits, before, *after, &PeerScrape::retransmits, falling);
+      if (steps.size() > 2)
+        window.burst_retransmits = std::max(window.burst_retransmits, window.retransmits - retransmits);
       grow(window.rtt_sum_s, before, *after, &PeerScrape::rtt_sum_s, falling);
       grow(window.rtt_count, before, *after, &PeerScrape::rtt_count, falling);
       grow(window.busy_s, before, *after, &PeerScrape::busy_s, falling);

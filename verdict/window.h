@@ -32,6 +32,7 @@ struct PeerWindow {
   std::string address;
   bool counted = false;  // the agent exports counters, so that no growth means none
   double data_segments = 0, retransmits = 0;
+  double burst_retransmits = 0;  // the most between two scrapes; 0 where there are two only
   double rtt_sum_s = 0, rtt_count = 0;
   double busy_s = 0;
   std::optional<double> rtt_min_s = {};  // median of the 500 ms minima that the scrapes show

@@ -465,7 +465,17 @@ INSTANTIATE_TEST_SUITE_P(
                s.sent[{2, 3}].queue_kb = 150;
                s.sent[{2, 3}].stalled_tries = 6;
              },
-             Kind::stalled, "2", "rank 2, sending to rank 3 in vain: 150 kB"},
+             Kind::stalled, "2", "rank 2, sending to rank 3: 150 kB"},
+        // The other's data arrives, but its ACKs cannot.
+        Case{"stalled, refused by its own interface, and the answer queues too",
+             [](Scenario& s) {
+               s.all([](Sent& f) { f.stalled = true; });
+               s.sent[{2, 1}].queue_kb = 925;
+               s.sent[{2, 1}].stalled_tries = 186;
+               s.sent[{1, 2}].queue_kb = 5;
+               s.sent[{1, 2}].stalled_retransmits = 3;
+             },
+             Kind::stalled, "2", "its own interface refuses"},
         Case{"stalled, to and from one",
              [](Scenario& s) {
                s.all([](Sent& f) { f.stalled = true; });

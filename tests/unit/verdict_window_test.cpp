@@ -34,6 +34,20 @@ TEST(Window, GrowthIsSummedFromScrapeToScrape) {
   EXPECT_EQ(window.nodes[0].problem, "");
 }
 
+TEST(Window, TheMostRetransmitsBetweenTwoScrapesAreToldApart) {
+  const auto burst = [](const std::vector<double>& retransmits) {
+    std::vector<Scrape> scrapes = one_flow(std::vector<double>(retransmits.size(), 100));
+    for (size_t i = 0; i < scrapes.size(); ++i) {
+      scrapes[i].processes[0].peers[0].retransmits = retransmits[i];
+      scrapes[i].fingerprint = i + 1;
+    }
+    return window_of(scrapes).ranks[0].peers[0].burst_retransmits;
+  };
+  EXPECT_DOUBLE_EQ(burst({0, 97, 98, 98}), 97);
+  EXPECT_DOUBLE_EQ(burst({0, 40, 75, 120}), 45);
+  EXPECT_DOUBLE_EQ(burst({0, 97}), 0) << "two scrapes cannot tell";
+}
+
 TEST(Window, AFallingCounterAddsNothingAndIsCounted) {
   const Window window = window_of(one_flow({100, 150, 20, 30}));
   EXPECT_DOUBLE_EQ(window.ranks[0].peers[0].data_segments, 60);
