@@ -18,6 +18,8 @@ PACKAGES_BUILD := g++ clang-19 llvm-19 linux-libc-dev dpkg-dev ca-certificates d
 PACKAGES_TEST  := libgtest-dev libbpf-dev libelf-dev zlib1g-dev libclang-rt-19-dev clang-format-19 clang-tidy-19 cppcheck shellcheck \
   prometheus chromium python3 iproute2 nftables qemu-system-x86 busybox-static cpio kmod xz-utils zstd file util-linux procps
 
+PACKAGES_LONG  := python3-torch libopenblas0-pthread openmpi-bin libopenmpi-dev
+
 WARN     := -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor -Wold-style-cast $(if $(WERROR),-Werror)
 CXXFLAGS := -std=c++23 $(WARN) -I. -isystem $(HTTPLIB) -DKITTY_VERSION='"$(VERSION)"' \
   -DKITTY_BPF_OBJECT='"$(B)/kprobe.bpf.o"' -MMD -MP
@@ -47,7 +49,7 @@ run: packages-build
 test: packages-build packages-test
 	$(Q)tests/all
 
-test-long: packages-build packages-test
+test-long: packages-build packages-test packages-long
 	$(Q)tests/all long
 
 # The steps of tests/all, each of use by itself.
@@ -66,6 +68,7 @@ vm-kernel:
 
 packages-build: ; $(Q)tools/install-packages $(PACKAGES_BUILD)
 packages-test: ; $(Q)tools/install-packages $(PACKAGES_TEST)
+packages-long: ; $(Q)tools/install-packages $(PACKAGES_LONG)
 
 $(B)/kitty: $(OBJECTS)
 	$(call say,LINK,$@)
@@ -126,6 +129,6 @@ clean:
 	rm -rf $(B)
 
 -include $(wildcard $(B)/*/*.d $(B)/*/*/*.d $(B)/*/*/*/*.d)
-.PHONY: all run test test-long unit lint bench vm-kernel packages-build packages-test bpf-all clean
+.PHONY: all run test test-long unit lint bench vm-kernel packages-build packages-test packages-long bpf-all clean
 .DELETE_ON_ERROR:
 .SECONDARY:
