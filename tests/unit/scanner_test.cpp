@@ -7,7 +7,10 @@
 #include <chrono>
 #include <thread>
 
+#include "collector/embedded_object.h"
 #include "collector/process_watch.h"
+#include "collector/rtt_hook.h"
+#include "kernel_tests.h"
 #include "procfs/file.h"
 #include "tcp_pair.h"
 #include "watched_child.h"
@@ -224,6 +227,63 @@ TEST_F(ScannerTest, SocketsOpenBeforeTheAgentAreOlderThanIt) {
   owned = socket_of(*process, inode_of(later.client));
   ASSERT_NE(owned, nullptr);
   EXPECT_FALSE(owned->older_than_agent);
+}
+
+// The same answers from the BPF iterator, where this kernel has one.
+class ScannerWithRowsTest : public ScannerTest {
+ protected:
+  void SetUp() override {
+    KITTY_NEEDS_KERNEL();
+    ScannerTest::SetUp();
+    source_ = open_rtt_source(embedded_object(), "", kHookAuto);
+    if (!source_.rows) GTEST_SKIP() << source_.rows_refusal;
+    scanner_ = std::make_unique<Scanner>(root_.get(), source_.rows.get());
+  }
+  RttSource source_;
+};
+
+TEST_F(ScannerWithRowsTest, ConnectionsQueuesAndTheKernelsCounters) {
+  const TcpPair quiet, full;
+  full.fill();
+  const WatchedChild child =
+      sleeper({"KITTY_WATCH=1"}, {quiet.client.get(), full.client.get(), full.listener.get()});
+  const WatchedProcess* process = scan(child.pid());
+  ASSERT_NE(process, nullptr);
+  EXPECT_TRUE(process->tx_queue_known);
+  const OwnedSocket* owned = socket_of(*process, inode_of(full.client));
+  ASSERT_NE(owned, nullptr);
+  EXPECT_TRUE(owned->connected);
+  EXPECT_GT(owned->connection.tx_queue_bytes, 0U);
+  EXPECT_NE(owned->connection.hash, 0U);
+  EXPECT_NE(owned->connection.counters.have & KITTY_HAVE_SEGS_OUT, 0U);
+  EXPECT_GT(owned->connection.counters.segs_out, 0U);
+  owned = socket_of(*process, inode_of(quiet.client));
+  ASSERT_NE(owned, nullptr);
+  EXPECT_EQ(owned->connection.tx_queue_bytes, 0U);
+  owned = socket_of(*process, inode_of(full.listener));
+  ASSERT_NE(owned, nullptr);
+  EXPECT_FALSE(owned->connected);
+  EXPECT_EQ(socket_of(*process, inode_of(full.server)), nullptr) << "held by this test only";
+  EXPECT_EQ(process->addresses.size(), 1U);
+}
+
+TEST_F(ScannerWithRowsTest, ASharedSocketGoesFromTheFirstStartedToTheNext) {
+  auto pair = std::make_unique<TcpPair>();
+  const uint64_t inode = inode_of(pair->client);
+  WatchedChild first = sleeper({"KITTY_WATCH=1"}, {pair->client.get()});
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  WatchedChild second = sleeper({"KITTY_WATCH=1"}, {pair->client.get()});
+  const WatchedProcess* process = scan(first.pid());
+  ASSERT_NE(process, nullptr);
+  EXPECT_NE(socket_of(*process, inode), nullptr);
+  ASSERT_NE(find(second.pid()), nullptr);
+  EXPECT_EQ(socket_of(*find(second.pid()), inode), nullptr);
+  first.stop();
+  EXPECT_TRUE(scanner_->drop_dead());
+  scanner_->pass_sockets();
+  state_ = scanner_->snapshot();
+  ASSERT_NE(find(second.pid()), nullptr);
+  EXPECT_NE(socket_of(*find(second.pid()), inode), nullptr);
 }
 
 TEST(SocketPassInterval, HalfAPercentOfACoreBetweenOneAndFiveSeconds) {
