@@ -207,4 +207,15 @@ void RttCollector::report(AgentMetrics& agent) {
   agent.full = {.owned = owned_full_, .pending = misses[KITTY_MISS_FULL], .watched_netns = netns_full_};
 }
 
+void RttCollector::tick(uint64_t now_ns, Metrics& metrics) {
+  read(now_ns);
+  if (metrics.state != state_) {
+    state_ = metrics.state;
+    ledger_.follow(*state_);
+    follow(*state_);
+  }
+  ledger_.end_tick(now_ns, metrics);
+  report(metrics.agent);
+}
+
 }  // namespace kitty::collector

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <unordered_map>
 
 #include "collector/flow_maps.h"
@@ -23,15 +24,15 @@ class RttCollector {
  public:
   RttCollector(FlowMaps& maps, Ledger& ledger);
 
-  // A tick's steps. First, for the owners of the state before: posts what happened since. `now_ns`:
-  // CLOCK_MONOTONIC.
-  void read(uint64_t now_ns);
-  // Then, if the state is another, and once the ledger has followed it: takes up and lets go of sockets.
-  void follow(const ProcessState& state);
-  // Last, what the agent says of itself.
-  void report(AgentMetrics& agent);
+  // One tick at `now_ns` (CLOCK_MONOTONIC): posts to the owners of the state before what happened since;
+  // then, if metrics.state is another, has the ledger follow it, takes up and lets go of sockets; ends the
+  // ledger's tick; and last fills in what the agent says of itself.
+  void tick(uint64_t now_ns, Metrics& metrics);
 
  private:
+  void read(uint64_t now_ns);
+  void follow(const ProcessState& state);
+  void report(AgentMetrics& agent);
   // What one source of counters has been posted up to.
   struct Flow {
     procfs::ProcessId owner;
@@ -60,7 +61,8 @@ class RttCollector {
   FlowMaps& maps_;
   Ledger& ledger_;
   const uint64_t jiffy_ns_;
-  std::unordered_map<uint64_t, Flow> flows_;  // by inode
+  std::shared_ptr<const ProcessState> state_;  // the latest that was followed
+  std::unordered_map<uint64_t, Flow> flows_;   // by inode
   std::unordered_map<uint32_t, uint64_t>
       netns_;  // watched namespaces and the generation_ that last named them
   uint64_t generation_ = 0;

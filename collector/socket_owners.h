@@ -22,7 +22,7 @@ class SocketRows;
 
 // A process with at most so many descriptors has them listed at every discovery (3 us each); one with more
 // when their number changes, when a table shows a socket nobody is known to hold, and else at every
-// so-manieth discovery: one descriptor may have been passed away and another opened.
+// kMaxListingAge-th discovery: one descriptor may have been passed away and another opened.
 inline constexpr uint64_t kAlwaysListedDescriptors = 256;
 inline constexpr unsigned kMaxListingAge = 6;
 // Rows of a table that are nobody's and were not there at the pass before: so many are remembered with all

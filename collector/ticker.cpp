@@ -18,15 +18,13 @@ void Tick::read_network() {
 
 void Tick::read_sockets(bool new_state) {
   const uint64_t start_ns = monotonic_ns();
-  if (rtt_) rtt_->read(start_ns);
-  if (new_state) {
-    ledger_->follow(*metrics_.state);
-    if (rtt_) rtt_->follow(*metrics_.state);
+  if (rtt_) {
+    rtt_->tick(start_ns, metrics_);
+    metrics_.agent.rtt.duration_seconds = seconds_since(start_ns);
+    return;
   }
+  if (new_state) ledger_->follow(*metrics_.state);
   ledger_->end_tick(start_ns, metrics_);
-  if (!rtt_) return;
-  rtt_->report(metrics_.agent);
-  metrics_.agent.rtt.duration_seconds = seconds_since(start_ns);
 }
 
 const Metrics& Tick::run() {

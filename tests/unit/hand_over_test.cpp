@@ -160,14 +160,7 @@ class HandOverTest : public ::testing::Test {
   }
   void tick() {
     metrics_.processes.assign(metrics_.state->processes.size(), {});
-    const uint64_t now_ns = ++ticks_ * kSecond;
-    rtt_->read(now_ns);
-    if (metrics_.state != followed_) {
-      followed_ = metrics_.state;
-      ledger_->follow(*followed_);
-      rtt_->follow(*followed_);
-    }
-    ledger_->end_tick(now_ns, metrics_);
+    rtt_->tick(++ticks_ * kSecond, metrics_);
   }
   void ticks(int count) {
     for (; count > 0; --count) {
@@ -276,7 +269,6 @@ class HandOverTest : public ::testing::Test {
   std::unique_ptr<testing::TcpPair> listener_;
   std::unique_ptr<Ledger> ledger_;
   std::unique_ptr<RttCollector> rtt_;
-  std::shared_ptr<const ProcessState> followed_;
   Metrics metrics_;
   uint64_t ticks_ = 0;
 };

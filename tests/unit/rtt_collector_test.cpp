@@ -79,14 +79,7 @@ class RttCollectorTest : public ::testing::Test {
   }
   const Metrics& again(uint64_t now_ns) {
     metrics_.processes.assign(metrics_.state->processes.size(), {});
-    rtt_->read(now_ns);
-    if (metrics_.state != followed_) {
-      followed_ = metrics_.state;
-      ledger_->follow(*followed_);
-      rtt_->follow(*followed_);
-    }
-    ledger_->end_tick(now_ns, metrics_);
-    rtt_->report(metrics_.agent);
+    rtt_->tick(now_ns, metrics_);
     return metrics_;
   }
   static OwnedSocket fresh(uint64_t inode, uint64_t listed_ns = 0) {
@@ -121,7 +114,6 @@ class RttCollectorTest : public ::testing::Test {
   std::unique_ptr<FlowMaps> maps_;
   std::unique_ptr<Ledger> ledger_;
   std::unique_ptr<RttCollector> rtt_;
-  std::shared_ptr<const ProcessState> followed_;
   int owned_ = -1, pending_ = -1;
   Metrics metrics_;
 };
