@@ -291,7 +291,7 @@ Report report_on(std::span<const Scrape> scrapes, std::vector<TargetProblem> pro
   const std::vector<verdict::NodeScrapes> nodes = verdict::group_by_node(scrapes);
 
   // The whole, for saved scrapes and short windows.
-  const verdict::Window whole = verdict::make_window(nodes);
+  const verdict::Window whole = verdict::make_window(nodes, flags.thresholds.stall_s);
   for (const verdict::NodeWindow& node : whole.nodes) {
     report.window_s = std::max(report.window_s, node.end_s - node.begin_s);
     if (!node.problem.empty()) report.problems.push_back({node.name, node.problem});
@@ -309,7 +309,8 @@ Report report_on(std::span<const Scrape> scrapes, std::vector<TargetProblem> pro
   for (double begin_s = first_s; live && begin_s + verdict::kWindowS <= last_s + kJitterS;
        begin_s += verdict::kSlideS) {
     const auto part = verdict::between(nodes, begin_s - kJitterS, begin_s + verdict::kWindowS + kJitterS);
-    watch.add(begin_s, verdict::judge(verdict::make_window(part), flags.thresholds));
+    watch.add(begin_s,
+              verdict::judge(verdict::make_window(part, flags.thresholds.stall_s), flags.thresholds));
   }
 
   for (verdict::JobVerdict& verdict : verdict::judge(whole, flags.thresholds)) {

@@ -25,8 +25,10 @@ struct Flow {
   double busy_share = 0;
   double queue_bytes = 0;
   bool active = false;
-  bool judged = false;  // active, with messages of several segments: RTT and busy time mean something
-  bool stalled = false;
+  bool judged = false;        // active, with messages of several segments: RTT and busy time mean something
+  bool stalled = false;       // the whole window
+  bool late_stalled = false;  // its end, and what was sent then was sent in vain
+  bool late_active = false;
 
   [[nodiscard]] double retransmit_share() const {
     return data_segments > 0 ? retransmits / data_segments : 0;
@@ -148,17 +150,30 @@ std::string join_ranks(const Ranks& ranks) {
 
 bool is_loopback(std::string_view address) { return address.starts_with("127.") || address == "::1"; }
 
-// No ACK came, though bytes were queued at each scrape. Segments may have left: retransmits, and what the
-// sender's own interface refused and tcp_write_wakeup() (net/ipv4/tcp_output.c) tries again, which the kernel
-// counts as sent (measured: up to 62 a second).
+// No ACK came in the whole window, though bytes were queued at each scrape. Segments may have left:
+// retransmits, and what the sender's own interface refused and tcp_write_wakeup() (net/ipv4/tcp_output.c)
+// tries again, which the kernel counts as sent (measured: up to 62 a second).
 bool is_stalled(const PeerWindow& peer, double duration_s, const Thresholds& limits) {
   return peer.counted && duration_s >= limits.stall_s && peer.least_queue_bytes > 0 && peer.rtt_count <= 0;
 }
 
-void add(Flow& flow, const PeerWindow& peer, double duration_s, const Thresholds& limits) {
+// The same of the window's end, which is soon to tell and therefore asks for more: a receiver that pauses
+// does not read either, but what is sent to it is not sent in vain.
+bool is_late_stalled(const PeerWindow& peer, double late_s, const Thresholds& limits) {
+  return peer.counted && late_s + kScrapeJitterS >= limits.stall_s && peer.late_least_queue_bytes > 0 &&
+         peer.late_rtt_count <= 0 && peer.late_data_segments + peer.late_retransmits > 0;
+}
+
+void add(Flow& flow, const PeerWindow& peer, const RankWindow& rank, const Thresholds& limits) {
+  const double duration_s = rank.duration_s;
   const bool stalled = is_stalled(peer, duration_s, limits);
+  const bool late_stalled = is_late_stalled(peer, rank.late_s, limits);
   if (!stalled) flow.data_per_s += peer.data_segments / duration_s;
   flow.stalled = flow.stalled || stalled;
+  flow.late_stalled = flow.late_stalled || late_stalled;
+  flow.late_active =
+      flow.late_active ||
+      (!stalled && !late_stalled && peer.late_data_segments >= limits.active_segments_per_s * rank.late_s);
   flow.rtt_sum_s += peer.rtt_sum_s;
   flow.rtt_count += peer.rtt_count;
   if (peer.rtt_min_s && (!flow.rtt_min_s || *peer.rtt_min_s < *flow.rtt_min_s))
@@ -317,25 +332,26 @@ bool is_refused(const Directed& one) {
   return one.flow->retransmits <= 0 && one.flow->data_segments >= kTries;
 }
 
-// Rule 1, stall: bytes queued to a peer, no ACK for 2 s, and nobody else gets on. Where such flows meet is
-// the fault; where there is one only, segments sent in vain say that it is the network. Without them it may
-// be a receiver that does not read, and then the queues run back from it around the ring: no one is named.
-// Hardly a counter moves in a stall, so the queues are the evidence.
+// Rule 1, stall: bytes queued to a peer, no ACK for 2 s, and nobody else gets on any more. Where such flows
+// meet is the fault; where there is one only, segments sent in vain say that it is the network. Without them
+// it may be a receiver that does not read, and then the queues run back from it around the ring: no one is
+// named. Hardly a counter moves in a stall, so the queues are the evidence.
 bool judge_stall(const Job& job, JobVerdict& verdict) {
   std::vector<Directed> stalled, in_vain;
   for (const Directed& one : job.flows()) {
-    if (one.flow->active) return false;
-    if (!one.flow->stalled) continue;
+    if (one.flow->late_active) return false;
+    if (!one.flow->stalled && !one.flow->late_stalled) continue;
     stalled.push_back(one);
     if (one.flow->retransmits + one.flow->data_segments > 0) in_vain.push_back(one);
   }
   if (stalled.empty()) return false;
   const std::vector<Directed>& evidence = in_vain.empty() ? stalled : in_vain;
   verdict.kind = Kind::stalled;
+  const bool late = !std::ranges::all_of(evidence, [](const Directed& one) { return one.flow->stalled; });
   double queue_bytes = 0;
   for (const Directed& one : evidence) queue_bytes += one.flow->queue_bytes;
-  const std::string how =
-      print("%s queued and not one ACK for %.3g s", kilobytes(queue_bytes).c_str(), job.window_s);
+  const std::string how = print("%s queued and not one ACK for %.3g s", kilobytes(queue_bytes).c_str(),
+                                late ? job.limits.stall_s : job.window_s);
   const std::vector<size_t> common = common_units(evidence);
   if (common.size() == 1) {
     verdict.culprits = common;
@@ -761,7 +777,7 @@ class Assembly {
         Link& link = links[{std::min(from, to), std::max(from, to)}];
         link.first = std::min(from, to);
         link.second = std::max(from, to);
-        add(from == link.first ? link.out : link.back, peer, ranks_[i]->duration_s, limits_);
+        add(from == link.first ? link.out : link.back, peer, *ranks_[i], limits_);
       }
     }
     for (auto& [pair, link] : links) {

@@ -61,6 +61,8 @@ inline constexpr double kBusyRatio = 1.5;
 inline constexpr double kSameWorkRatio = 1.5;
 // Retransmission timeouts double from 0.2 s: two of them, and no ACK, is more than one lost packet.
 inline constexpr double kStallS = 2;
+// Scrapes come a little early or late: 1.9 s pass for two.
+inline constexpr double kScrapeJitterS = 0.1;
 // More than this many slow links without a rank in common is no link's fault.
 inline constexpr double kMaxNamedLinks = 2;
 // Nodes' scrapes further apart than this are compared all the same, and said to be.

@@ -5,8 +5,6 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "verdict/thresholds.h"
-
 namespace kitty::verdict {
 
 namespace {
@@ -109,10 +107,11 @@ void grow(double& growth, const PeerScrape* before, const PeerScrape& after,
   }
 }
 
-// `steps` are the process's own entries in its scrapes, ascending by time.
-PeerWindow peer_window(const std::vector<const ProcessScrape*>& steps, const std::string& address,
-                       size_t& falling) {
+// `steps` are the process's own entries in its scrapes, ascending by time; from `late` on they are the end's.
+PeerWindow peer_window(const std::vector<const ProcessScrape*>& steps, size_t late,
+                       const std::string& address, size_t& falling) {
   PeerWindow window{.address = address};
+  PeerWindow at_late;
   std::vector<double> minima;
   size_t queues = 0;
   for (size_t i = 0; i < steps.size(); ++i) {
@@ -133,18 +132,26 @@ PeerWindow peer_window(const std::vector<const ProcessScrape*>& steps, const std
     const double queue = after == nullptr ? 0 : after->queue_bytes.value_or(0);
     window.queue_bytes += queue;
     window.least_queue_bytes = queues == 0 ? queue : std::min(window.least_queue_bytes, queue);
+    if (i >= late)
+      window.late_least_queue_bytes = i == late ? queue : std::min(window.late_least_queue_bytes, queue);
+    if (i == late) at_late = window;
     ++queues;
   }
+  window.late_data_segments = window.data_segments - at_late.data_segments;
+  window.late_retransmits = window.retransmits - at_late.retransmits;
+  window.late_rtt_count = window.rtt_count - at_late.rtt_count;
   window.queue_bytes /= static_cast<double>(std::max<size_t>(queues, 1));
   if (!minima.empty()) window.rtt_min_s = median(minima);
   return window;
 }
 
 // False where the process has no window: it is not in the latest scrape, or only there.
-bool rank_window(const std::vector<const Scrape*>& scrapes, const ProcessScrape& process, RankWindow& window,
-                 size_t& falling) {
+bool rank_window(const std::vector<const Scrape*>& scrapes, const ProcessScrape& process, double late_s,
+                 RankWindow& window, size_t& falling) {
+  const double end_s = scrapes.back()->time_s;
   std::vector<const ProcessScrape*> steps;
-  double begin_s = 0;
+  double begin_s = 0, late_begin_s = 0;
+  size_t late = 0;
   for (const Scrape* scrape : scrapes) {
     const ProcessScrape* step = find_process(*scrape, process);
     if (step == nullptr) {
@@ -152,6 +159,10 @@ bool rank_window(const std::vector<const Scrape*>& scrapes, const ProcessScrape&
       continue;
     }
     if (steps.empty()) begin_s = scrape->time_s;
+    if (steps.empty() || scrape->time_s <= end_s - late_s + kScrapeJitterS) {
+      late = steps.size();
+      late_begin_s = scrape->time_s;
+    }
     steps.push_back(step);
   }
   window.rank = process.rank;
@@ -159,7 +170,8 @@ bool rank_window(const std::vector<const Scrape*>& scrapes, const ProcessScrape&
   window.netns = process.netns;
   window.world_size = process.world_size;
   window.addresses = process.addresses;
-  window.duration_s = scrapes.back()->time_s - begin_s;
+  window.duration_s = end_s - begin_s;
+  window.late_s = end_s - late_begin_s;
   if (steps.size() < 2 || window.duration_s < kMinWindowS) return false;
   std::vector<std::string> peers;
   for (const ProcessScrape* step : steps) {
@@ -171,11 +183,11 @@ bool rank_window(const std::vector<const Scrape*>& scrapes, const ProcessScrape&
     const auto repeated = std::ranges::unique(*list);
     list->erase(repeated.begin(), repeated.end());
   }
-  for (const std::string& address : peers) window.peers.push_back(peer_window(steps, address, falling));
+  for (const std::string& address : peers) window.peers.push_back(peer_window(steps, late, address, falling));
   return true;
 }
 
-void add_node(const NodeScrapes& node, Window& out) {
+void add_node(const NodeScrapes& node, double late_s, Window& out) {
   NodeWindow window{.name = node.name};
   const std::vector<const Scrape*> scrapes = one_life(node.scrapes);
   if (!scrapes.empty()) {
@@ -195,7 +207,7 @@ void add_node(const NodeScrapes& node, Window& out) {
                       [&](const Scrape* scrape) { return find_process(*scrape, process) != nullptr; });
       if (!process.is_rank() || later) continue;
       RankWindow one{.node = out.nodes.size()};
-      const bool whole = rank_window(scrapes, process, one, window.falling_counters);
+      const bool whole = rank_window(scrapes, process, late_s, one, window.falling_counters);
       for (const PeerWindow& peer : one.peers) busiest_s = std::max(busiest_s, peer.busy_s);
       (whole ? ranks : partial).push_back(std::move(one));
     }
@@ -268,9 +280,9 @@ std::vector<NodeScrapes> between(std::span<const NodeScrapes> nodes, double begi
   return out;
 }
 
-Window make_window(std::span<const NodeScrapes> nodes) {
+Window make_window(std::span<const NodeScrapes> nodes, double late_s) {
   Window window;
-  for (const NodeScrapes& node : nodes) add_node(node, window);
+  for (const NodeScrapes& node : nodes) add_node(node, late_s, window);
   return window;
 }
 

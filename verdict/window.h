@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "verdict/scrape.h"
+#include "verdict/thresholds.h"
 
 namespace kitty::verdict {
 
@@ -38,12 +39,16 @@ struct PeerWindow {
   std::optional<double> rtt_min_s = {};  // median of the 500 ms minima that the scrapes show
   double queue_bytes = 0;                // mean of the scrapes
   double least_queue_bytes = 0;
+  // Of the window's end only, RankWindow::late_s long: a stall does not wait until all of a window is silent.
+  double late_data_segments = 0, late_retransmits = 0, late_rtt_count = 0;
+  double late_least_queue_bytes = 0;
 };
 
 struct RankWindow {
   size_t node = 0;  // of Window::nodes
   std::string rank = {}, job = {}, netns = {}, world_size = {};
   double duration_s = 0;
+  double late_s = 0;
   std::vector<std::string> addresses = {};
   std::vector<PeerWindow> peers = {};
 };
@@ -64,6 +69,8 @@ struct Window {
   std::vector<RankWindow> partial;
 };
 
-[[nodiscard]] Window make_window(std::span<const NodeScrapes> nodes);
+// `late_s`: how long the end is that the late figures are of; of fewer scrapes than that, up to all of the
+// window.
+[[nodiscard]] Window make_window(std::span<const NodeScrapes> nodes, double late_s = kStallS);
 
 }  // namespace kitty::verdict

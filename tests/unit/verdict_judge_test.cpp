@@ -156,6 +156,13 @@ INSTANTIATE_TEST_SUITE_P(, RecordedRuns,
                                                   Kind::throttle,
                                                   "2"}));
 
+void stall_after_a_second(Scenario& scenario) {
+  scenario.all([](Sent& f) {
+    f.stalled = true;
+    f.stalled_after_s = 1;
+  });
+}
+
 struct Case {
   const char* name;
   std::function<void(Scenario&)> fault;
@@ -501,6 +508,27 @@ INSTANTIATE_TEST_SUITE_P(
                s.sent[{2, 3}].stalled_retransmits = 2;
              },
              Kind::stalled, "2", "rank 2, sending to rank 3 in vain"},
+        Case{"stalled for the last 2 s, sent again",
+             [](Scenario& s) {
+               stall_after_a_second(s);
+               s.sent[{2, 3}].queue_kb = 500;
+               s.sent[{2, 3}].stalled_retransmits = 2;
+             },
+             Kind::stalled, "2", "in vain: 375 kB queued and not one ACK for 2 s"},
+        Case{"nothing read for the last 2 s may be a pause",
+             [](Scenario& s) {
+               stall_after_a_second(s);
+               s.sent[{2, 3}].queue_kb = 500;
+             },
+             Kind::healthy, "", ""},
+        Case{"one flow stuck for the last 2 s while the others get on",
+             [](Scenario& s) {
+               stall_after_a_second(s);
+               s.sent[{2, 3}].queue_kb = 500;
+               s.sent[{2, 3}].stalled_retransmits = 2;
+               s.sent[{0, 1}].stalled = false;
+             },
+             Kind::healthy, "", ""},
         Case{"idle with empty queues is no stall",
              [](Scenario& s) { s.all([](Sent& f) { f.stalled = true; }); }, Kind::no_data, "", ""},
         Case{"one stuck flow while the others get on",

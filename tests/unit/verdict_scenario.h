@@ -2,6 +2,7 @@
 // state the figures of a window; the scenario turns them into counters, scrape by scrape.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
@@ -24,7 +25,8 @@ struct Sent {
   double queue_kb = 0;
   double segments_per_sample = 3;
   bool stalled = false;            // no counter moves
-  double stalled_retransmits = 0;  // but this many segments are sent again within the window,
+  double stalled_after_s = 0;      // from then on, and until then nothing is queued
+  double stalled_retransmits = 0;  // but this many segments are sent again until the window ends,
   double stalled_tries = 0;        // and this many are tried anew
 };
 
@@ -147,19 +149,21 @@ struct Scenario {
   // Totals begin at a number of their own, as in a long life.
   [[nodiscard]] PeerScrape peer(const std::string& address, const Sent& flow, double t) const {
     constexpr double kSegmentsBefore = 1e6;
-    const double moved = flow.stalled ? 0 : flow.data_segments * t;
+    const double moving_s = flow.stalled ? std::min(t, flow.stalled_after_s) : t;
+    const double moved = flow.data_segments * moving_s;
+    const double stalled_share = (t - moving_s) / (window_s - flow.stalled_after_s);
     const double again =
-        flow.stalled ? flow.stalled_retransmits * t / window_s : moved * flow.retransmit_percent / 100;
+        flow.stalled ? flow.stalled_retransmits * stalled_share : moved * flow.retransmit_percent / 100;
     PeerScrape one;
     one.address = address;
     one.data_segments =
-        kSegmentsBefore + moved + (flow.stalled ? again + flow.stalled_tries * t / window_s : 0);
+        kSegmentsBefore + moved + (flow.stalled ? again + flow.stalled_tries * stalled_share : 0);
     one.retransmits = 10 + again;
     one.rtt_count = 1e5 + moved / flow.segments_per_sample;
     one.rtt_sum_s = 50 + moved / flow.segments_per_sample * flow.rtt_ms / 1000;
     one.busy_s = 20 + flow.busy_percent / 100 * t;
-    one.queue_bytes = flow.queue_kb * 1000;
-    if (!flow.stalled) one.rtt_min_s = flow.min_rtt_ms / 1000;
+    one.queue_bytes = t < flow.stalled_after_s ? 0 : flow.queue_kb * 1000;
+    if (!flow.stalled || t < flow.stalled_after_s) one.rtt_min_s = flow.min_rtt_ms / 1000;
     return one;
   }
 };
