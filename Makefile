@@ -35,7 +35,7 @@ BPF_ARCH_x86_64 := x86
 BPF_ARCH_aarch64 := arm64
 BPFFLAGS := -target bpf -mcpu=v3 -O2 -g -Wall -Wextra -Werror -I. -I/usr/include/$(ARCH)-linux-gnu
 
-SOURCES  := $(wildcard base/*.cpp loader/*.cpp procfs/*.cpp collector/*.cpp http/*.cpp cli/*.cpp verdict/*.cpp)
+SOURCES  := $(wildcard base/*.cpp loader/*.cpp procfs/*.cpp collector/*.cpp http/*.cpp cli/*.cpp verdict/*.cpp privileges/*.cpp)
 OBJECTS  := $(patsubst %.cpp,$(B)/release/%.o,main.cpp $(SOURCES))
 LIBOBJS  := $(patsubst %.cpp,$(T)/%.o,$(SOURCES))
 UNITOBJS := $(patsubst %.cpp,$(T)/%.o,$(wildcard tests/unit/*.cpp))

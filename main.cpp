@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <ctime>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "collector/ticker.h"
 #include "http/metrics_text.h"
 #include "http/server.h"
+#include "privileges/confine.h"
 #include "procfs/file.h"
 
 namespace {
@@ -109,6 +111,17 @@ http::AgentInfo describe(const collector::RttSource& source) {
   return info;
 }
 
+void drop_privileges(const collector::FlowMaps* maps) {
+  const privileges::Confinement confinement =
+      privileges::confine(maps ? [maps] { return maps->readable(); } : std::function<bool()>());
+  if (confinement.problem.empty()) {
+    log::info("privileges dropped", {{"kept", confinement.kept.names()}});
+  } else {
+    log::warn("privileges not dropped as far as they should be",
+              {{"kept", confinement.kept.names()}, {"reason", confinement.problem}});
+  }
+}
+
 int run_agent(const cli::Flags& flags) {
   const sigset_t stop_signals = block_stop_signals();
   const DescriptorBudget budget = divide_descriptors();
@@ -121,6 +134,8 @@ int run_agent(const cli::Flags& flags) {
   log_socket_source(rtt);
 
   const collector::FlowMaps* maps = rtt.maps.get();
+  if (!flags.keep_privileges) drop_privileges(maps);
+
   const collector::ProcessWatch processes(
       collector::Scanner(procfs_root->get(), rtt.rows.get(), budget.processes),
       [maps] { return maps ? maps->execs() : 0; });

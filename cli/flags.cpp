@@ -52,6 +52,10 @@ Result<Flags> parse_flags(std::span<const std::string_view> arguments) {
       flags.show_version = true;
       continue;
     }
+    if (argument == "--keep-privileges") {
+      flags.keep_privileges = true;
+      continue;
+    }
     if (argument == "--help" || argument == "-h") {
       flags.show_help = true;
       continue;
@@ -87,6 +91,7 @@ segments sent and bytes queued as Prometheus metrics.
                                kprobe/tcp_rtt_estimator, fentry/tcp_rtt_estimator, fentry/tcp_ack_update_rtt,
                                kprobe/tcp_ack_update_rtt, tp_btf/tcp_probe that works; none does without
   --btf=FILE                   kernel type information, for kernels without /sys/kernel/btf/vmlinux
+  --keep-privileges            do not give up, once the hooks are attached, what serving does not need
   --log.level=info             debug, info, warn or error
   --version                    print the version and exit
   --help                       print this and exit

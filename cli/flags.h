@@ -17,6 +17,7 @@ struct Flags {
   std::string rtt_hook = "auto";
   std::string btf_path;  // empty: the running kernel's own
   log::Level log_level = log::Level::info;
+  bool keep_privileges = false;
   bool show_version = false;
   bool show_help = false;
 };

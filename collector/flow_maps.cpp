@@ -59,6 +59,11 @@ Result<FlowMaps> FlowMaps::create(const loader::Object& object) {
   return self;
 }
 
+bool FlowMaps::readable() const {
+  uint32_t tick = 0;
+  return maps_[tick_].lookup(uint32_t{0}, tick).value_or(false);
+}
+
 uint64_t FlowMaps::memory_bytes() const {
   uint64_t sum = 0;
   for (const loader::Map& map : maps_) sum += map.memlock_bytes().value_or(0);

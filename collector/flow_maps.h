@@ -24,6 +24,8 @@ class FlowMaps {
 
   // In the order of Object::maps(), as loading a program wants them.
   [[nodiscard]] std::span<const loader::Map> maps() const { return maps_; }
+  // Whether the kernel lets this thread read them: before 5.19 that may take a capability each time (bpf(2)).
+  [[nodiscard]] bool readable() const;
   // Bytes of kernel memory held by all maps together, as the kernel accounts them (fdinfo's memlock).
   [[nodiscard]] uint64_t memory_bytes() const;
 
