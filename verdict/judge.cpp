@@ -469,8 +469,11 @@ bool judge_busy(const Job& job, JobVerdict& verdict) {
   const Sender& busiest = senders[0];
   std::vector<double> rates;
   for (size_t i = 1; i < senders.size(); ++i) rates.push_back(senders[i].data_per_s);
-  if (busiest.busy_share <= job.limits.busy_share ||
-      busiest.busy_share <= job.limits.busy_ratio * senders[1].busy_share ||
+  const auto stands_out = [&](double share, double ratio) {
+    return busiest.busy_share > share && busiest.busy_share > ratio * senders[1].busy_share;
+  };
+  if ((!stands_out(job.limits.busy_share, job.limits.busy_ratio) &&
+       !stands_out(job.limits.far_busy_share, job.limits.far_busy_ratio)) ||
       job.units[busiest.unit].queue_bytes < job.limits.throttle_queue_floor_bytes ||
       busiest.data_per_s > job.limits.same_work_ratio * lower_median(std::move(rates))) {
     return false;

@@ -578,10 +578,13 @@ class Rules:
         others = self.lower_median(f"({rate} unless on ({self.U}) {top})")
         self.record(
             "kitty:busy_unit",
-            "Where a queue does not show in the RTT: one unit is busy most of the time with bytes queued, the next far "
-            "less, though it sends no more than they do.",
+            "Where a queue does not show in the RTT: one unit is busy most of the time with bytes queued, the next "
+            "far less, or a good part of it and the next hardly, though it sends no more than they do.",
             f"""
-            ({top}) > {self.k.BusyShare} > on ({self.J}) group_left () ({self.k.BusyRatio} * {next_})
+            (
+              ({top}) > {self.k.BusyShare} > on ({self.J}) group_left () ({self.k.BusyRatio} * {next_})
+              or ({top}) > {self.k.FarBusyShare} > on ({self.J}) group_left () ({self.k.FarBusyRatio} * {next_})
+            )
             and on ({self.J}) kitty:job_units
             and on ({self.J}) count by ({self.J}) ({busy}) >= 3
             and on ({self.U}) sum by ({self.U}) (kitty:flow_queue_bytes:mean) >= {self.k.ThrottleQueueFloorBytes}

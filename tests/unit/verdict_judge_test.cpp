@@ -423,6 +423,23 @@ INSTANTIATE_TEST_SUITE_P(
                });
              },
              Kind::throttle, "2", "rank 2 had data in flight or queued 88 % of the time, the next 8 %"},
+        Case{"busy for half the time, the others hardly: processors are short",
+             [](Scenario& s) {
+               s.outward(2, [](Sent& f) {
+                 f.busy_percent = 25;
+                 f.queue_kb = 200;
+               });
+             },
+             Kind::throttle, "2", "rank 2 had data in flight or queued 50 % of the time, the next 8 %"},
+        Case{"busy for half the time, and the next for a third of that",
+             [](Scenario& s) {
+               s.outward(2, [](Sent& f) {
+                 f.busy_percent = 25;
+                 f.queue_kb = 200;
+               });
+               s.outward(0, [](Sent& f) { f.busy_percent = 9; });
+             },
+             Kind::healthy, "", ""},
         Case{"busy with nothing queued: its peers think before they answer",
              [](Scenario& s) { s.outward(2, [](Sent& f) { f.busy_percent = 88; }); }, Kind::healthy, "", ""},
         Case{"busy, and so is the next",
