@@ -38,7 +38,9 @@ BPFFLAGS := -target bpf -mcpu=v3 -O2 -g -Wall -Wextra -Werror -I. -I/usr/include
 SOURCES  := $(wildcard base/*.cpp loader/*.cpp procfs/*.cpp collector/*.cpp http/*.cpp cli/*.cpp verdict/*.cpp privileges/*.cpp)
 OBJECTS  := $(patsubst %.cpp,$(B)/release/%.o,main.cpp $(SOURCES))
 LIBOBJS  := $(patsubst %.cpp,$(T)/%.o,$(SOURCES))
-UNITOBJS := $(patsubst %.cpp,$(T)/%.o,$(wildcard tests/unit/*.cpp))
+# ThreadSanitizer is for what threads share.
+THREADED := $(patsubst %,tests/unit/%_test.cpp,text_slot server ticker scanner)
+UNITOBJS := $(patsubst %.cpp,$(T)/%.o,$(if $(filter thread,$(SANITIZE)),$(THREADED),$(wildcard tests/unit/*.cpp)))
 
 all: $(B)/kitty
 

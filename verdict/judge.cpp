@@ -543,8 +543,10 @@ class LossRule {
     for (const Directed& one : job.flows()) {
       if (!one.flow->active) continue;
       active_.push_back(one);
-      shares.push_back(one.flow->retransmit_share());
-      if (one.flow->retransmits < limits.min_retransmits || shares.back() <= limits.loss_share) continue;
+      const double share = one.flow->retransmit_share();
+      // One segment is no share: of a flow that answers with few it would be more than a lossy network's.
+      shares.push_back(one.flow->retransmits < kFewRetransmits ? 0 : share);
+      if (one.flow->retransmits < limits.min_retransmits || share <= limits.loss_share) continue;
       if (one.flow->lasting_retransmits < limits.min_lasting_retransmits) continue;
       lossy_.push_back(one);
       worst_ = std::max(worst_, shares.back());
@@ -592,7 +594,8 @@ class LossRule {
   }
 
  private:
-  static constexpr double kFewRetransmits = 2;  // enough to accuse an end of a flow that lost many
+  static constexpr double kFewRetransmits =
+      2;  // enough to accuse an end of a flow that lost many; one is chance
 
   [[nodiscard]] bool sends_lossy(size_t unit) const {
     return std::ranges::count(lossy_, unit, &Directed::from) > 0;

@@ -407,6 +407,16 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"as many retransmits as are usual",
              [](Scenario& s) { s.outward(2, [](Sent& f) { f.retransmit_percent = 0.4; }); }, Kind::healthy,
              "", ""},
+        // Every flow of answers lost one segment of 160, which is chance.
+        Case{"loss, and single segments of small flows",
+             [](Scenario& s) {
+               for (size_t i = 0; i < 4; ++i) {
+                 s.sent[{i, (i + 3) % 4}].data_segments = 54;
+                 s.sent[{i, (i + 3) % 4}].retransmit_percent = 0.6;
+               }
+               s.sent[{2, 3}].retransmit_percent = 5;
+             },
+             Kind::loss, "2", "the median flow 0 %"},
         Case{"two lost segments of few",
              [](Scenario& s) {
                s.outward(2, [](Sent& f) {
