@@ -89,7 +89,7 @@ $(HTTPLIB)/httplib.h:
 
 $(B)/kprobe.bpf.o: kprobe.bpf.c kprobe.h
 	$(call say,BPF,$<)
-	$(Q)mkdir -p $(@D) && $(CLANG) $(BPFFLAGS) -D__TARGET_ARCH_$(BPF_ARCH_$(ARCH)) -c -o $@ $< && llvm-strip-19 -g $@
+	$(Q)mkdir -p $(@D) && $(CLANG) $(BPFFLAGS) -D__TARGET_ARCH_$(BPF_ARCH_$(ARCH)) -c -o $@ $< && llvm-strip-19 -g -R .rel.BTF.ext -R .llvm_addrsig $@
 $(B)/release/collector/embedded_object.o $(T)/collector/embedded_object.o: $(B)/kprobe.bpf.o
 $(B)/release/http/page.o $(T)/http/page.o $(B)/fuzz/http/page.o: http/page.html
 

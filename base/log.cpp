@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <ctime>
 
+#include "base/utc.h"
+
 namespace kitty::log {
 
 namespace {
@@ -45,12 +47,9 @@ void emit(Level level, std::string_view message, std::initializer_list<Field> fi
   if (level < g_level.load(std::memory_order_relaxed)) return;
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
-  tm parts{};
-  gmtime_r(&now.tv_sec, &parts);
-  char stamp[64];
-  size_t n = strftime(stamp, sizeof stamp, "ts=%Y-%m-%dT%H:%M:%S", &parts);
-  n += static_cast<size_t>(snprintf(stamp + n, sizeof stamp - n, ".%03ldZ ", now.tv_nsec / 1000000));
-  std::string line(stamp, n);
+  char milliseconds[32];
+  snprintf(milliseconds, sizeof milliseconds, ".%03ldZ ", now.tv_nsec / 1000000);
+  std::string line = "ts=" + utc_text(now.tv_sec) + milliseconds;
   line += format_line(level, message, fields);
   line += '\n';
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());

@@ -1,13 +1,12 @@
 #include "cli/report.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
-#include <ctime>
 #include <string_view>
 
+#include "base/utc.h"
 #include "http/utf8.h"
 
 namespace kitty::cli {
@@ -75,13 +74,7 @@ void append_json(std::string& out, std::string_view name, std::string_view text)
   append_json(out, text);
 }
 
-std::string clock_time(double seconds) {
-  const auto whole = static_cast<time_t>(seconds);
-  tm parts{};
-  gmtime_r(&whole, &parts);
-  std::array<char, 32> text{};
-  return {text.data(), strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts)};
-}
+std::string clock_time(double seconds) { return utc_text(static_cast<int64_t>(seconds)) + 'Z'; }
 
 std::string upper(std::string text) {
   for (char& c : text) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;

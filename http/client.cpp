@@ -1,13 +1,7 @@
 #include "http/client.h"
 
-// As in http/routes.cpp.
-#define CPPHTTPLIB_USE_POLL
-#ifndef __clang__
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <httplib.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -23,6 +17,7 @@
 
 #include "base/fd.h"
 #include "http/exposition.h"
+#include "http/httplib_config.h"
 
 namespace kitty::http {
 

@@ -1,19 +1,10 @@
 #include "http/routes.h"
 
-// Without poll() httplib's own loops would stop at descriptor 1024; kitty does not use them, but its client
-// may.
-#define CPPHTTPLIB_USE_POLL
-// g++ 12 sees uninitialised members in its own <regex> when it compiles with sanitizers; it says so at the
-// point of instantiation, which is the end of this file.
-#ifndef __clang__
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <httplib.h>
-
 #include <algorithm>
 #include <cstring>
 
 #include "http/exposition.h"
+#include "http/httplib_config.h"
 #include "http/page.h"
 
 namespace kitty::http {
