@@ -1,0 +1,330 @@
+#include "verdict/assembly.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "verdict/figures.h"
+
+namespace kitty::verdict {
+
+namespace {
+
+constexpr size_t kNobody = std::numeric_limits<size_t>::max();
+
+std::optional<uint64_t> rank_number(std::string_view rank) {
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(rank.data(), rank.data() + rank.size(), number);
+  if (error != std::errc() || end != rank.data() + rank.size()) return std::nullopt;
+  return number;
+}
+
+// Numbers by value, anything else behind them.
+struct RankLess {
+  bool operator()(const std::string& a, const std::string& b) const {
+    const auto x = rank_number(a), y = rank_number(b);
+    if (x && y && *x != *y) return *x < *y;
+    if (x.has_value() != y.has_value()) return x.has_value();
+    return a < b;
+  }
+};
+using Ranks = std::set<std::string, RankLess>;
+
+// "0-7,9"; at most a dozen ranges.
+std::string join_ranks(const Ranks& ranks) {
+  constexpr int kMaxRanges = 12;
+  std::string text;
+  int ranges = 0;
+  for (auto at = ranks.begin(); at != ranks.end();) {
+    if (++ranges > kMaxRanges) return text + ",...";
+    if (!text.empty()) text += ',';
+    text += *at;
+    const auto first = rank_number(*at);
+    auto last = at++;
+    uint64_t length = 1;
+    while (first && at != ranks.end() && rank_number(*at) == *first + length) {
+      last = at++;
+      ++length;
+    }
+    if (length > 1) text += (length == 2 ? "," : "-") + *last;
+  }
+  return text;
+}
+
+bool is_loopback(std::string_view address) { return address.starts_with("127.") || address == "::1"; }
+
+// No ACK came in the whole window, though bytes were queued at each scrape. Segments may have left:
+// retransmits, and what the sender's own interface refused and tcp_write_wakeup() (net/ipv4/tcp_output.c)
+// tries again, which the kernel counts as sent (measured: up to 62 a second).
+bool is_stalled(const PeerWindow& peer, double duration_s, const Thresholds& limits) {
+  return peer.counted && duration_s >= limits.stall_s && peer.least_queue_bytes > 0 && peer.rtt_count <= 0;
+}
+
+// The same of the window's end, which is soon to tell and therefore asks for more: a receiver that pauses
+// does not read either, but what is sent to it is not sent in vain.
+bool is_late_stalled(const PeerWindow& peer, double late_s, const Thresholds& limits) {
+  return peer.counted && late_s + kScrapeJitterS >= limits.stall_s && peer.late_least_queue_bytes > 0 &&
+         peer.late_rtt_count <= 0 && peer.late_data_segments + peer.late_retransmits > 0;
+}
+
+void add(Flow& flow, const PeerWindow& peer, const RankWindow& rank, const Thresholds& limits) {
+  const double duration_s = rank.duration_s;
+  const bool stalled = is_stalled(peer, duration_s, limits);
+  const bool late_stalled = is_late_stalled(peer, rank.late_s, limits);
+  if (!stalled) flow.data_per_s += peer.data_segments / duration_s;
+  flow.stalled = flow.stalled || stalled;
+  flow.late_stalled = flow.late_stalled || late_stalled;
+  flow.late_active =
+      flow.late_active ||
+      (!stalled && !late_stalled && peer.late_data_segments >= limits.active_segments_per_s * rank.late_s);
+  flow.rtt_sum_s += peer.rtt_sum_s;
+  flow.rtt_count += peer.rtt_count;
+  if (peer.rtt_min_s && (!flow.rtt_min_s || *peer.rtt_min_s < *flow.rtt_min_s))
+    flow.rtt_min_s = peer.rtt_min_s;
+  flow.data_segments += peer.data_segments;
+  flow.retransmits += peer.retransmits;
+  flow.busy_share = std::max(flow.busy_share, std::min(peer.busy_s / duration_s, 1.0));
+  flow.lasting_retransmits += peer.retransmits - peer.burst_retransmits;
+  flow.queue_bytes += peer.queue_bytes;
+}
+
+void measure(Link& link, const Thresholds& limits) {
+  for (Flow* flow : {&link.out, &link.back}) {
+    flow->active = flow->data_per_s >= limits.active_segments_per_s;
+    flow->judged = flow->active && flow->data_segments >= limits.segments_per_sample * flow->rtt_count;
+    if (!flow->judged || flow->rtt_count < limits.min_rtt_samples) continue;
+    const double mean_s = flow->rtt_sum_s / flow->rtt_count;
+    if (!link.rtt_s || mean_s < *link.rtt_s) link.rtt_s = mean_s;
+  }
+  size_t measured = 0;
+  for (const Flow* flow : {&link.out, &link.back}) {
+    if (flow->rtt_count <= 0 || !flow->rtt_min_s) continue;
+    ++measured;
+    if (!link.rtt_min_s || *flow->rtt_min_s < *link.rtt_min_s) link.rtt_min_s = flow->rtt_min_s;
+  }
+  link.both_measured = measured == 2;
+}
+
+// Fills in what the evidence table shows, and the job's reference.
+void measure(Job& job) {
+  std::vector<double> segments(job.units.size()), retransmits(job.units.size());
+  for (const Directed& one : job.flows()) {
+    UnitEvidence& unit = job.units[one.from];
+    segments[one.from] += one.flow->data_segments;
+    retransmits[one.from] += one.flow->retransmits;
+    unit.queue_bytes += one.flow->queue_bytes;
+    if (one.flow->judged) unit.busy_share = std::max(unit.busy_share, one.flow->busy_share);
+  }
+  std::vector<double> best;
+  for (size_t i = 0; i < job.units.size(); ++i) {
+    UnitEvidence& unit = job.units[i];
+    if (segments[i] > 0) unit.retransmit_share = retransmits[i] / segments[i];
+    for (const Link* link : job.active_links(i)) {
+      ++unit.active_links;
+      if (!link->rtt_s || (unit.best_rtt_s && *link->rtt_s >= *unit.best_rtt_s)) continue;
+      unit.best_rtt_s = link->rtt_s;
+      unit.min_rtt_s = link->rtt_min_s;
+    }
+    if (unit.best_rtt_s) best.push_back(*unit.best_rtt_s);
+  }
+  if (best.empty()) return;
+  job.median_rtt_s = lower_median(best);
+  for (Link& link : job.links) {
+    link.slow = link.active() && link.rtt_s && job.is_slow(*link.rtt_s);
+    if (!link.slow) continue;
+    ++job.units[link.first].slow_links;
+    ++job.units[link.second].slow_links;
+  }
+  for (UnitEvidence& unit : job.units) {
+    if (unit.best_rtt_s && *job.median_rtt_s > 0) unit.times_median = *unit.best_rtt_s / *job.median_rtt_s;
+  }
+}
+
+// Puts ranks into units and what they sent each other into links.
+class Assembler {
+ public:
+  Assembler(const Window& window, std::string_view name, const Thresholds& limits)
+      : window_(window), limits_(limits) {
+    for (const RankWindow& rank : window.ranks) {
+      if (rank.job == name) ranks_.push_back(&rank);
+    }
+    whole_ = ranks_.size();
+    // They have no figures of their own, but others' flows to them have.
+    for (const RankWindow& rank : window.partial) {
+      if (rank.job == name) ranks_.push_back(&rank);
+    }
+  }
+
+  Assembly assemble() {
+    Job job{.units = {}, .links = {}, .median_rtt_s = {}, .window_s = 0, .limits = limits_};
+    make_units(job);
+    map_addresses();
+    make_links(job);
+    measure(job);
+    find_blind_spots(job);
+    return {.job = std::move(job),
+            .ranks = all_ranks_.size(),
+            .has_window = whole_ > 0,
+            .problem = problem(),
+            .any_hook = any_hook(),
+            .foreign_address = foreign_,
+            .blind_spots = blind_spots_,
+            .incomplete = incomplete_};
+  }
+
+ private:
+  [[nodiscard]] bool any_hook() const {
+    return std::ranges::any_of(nodes_, [this](size_t node) {
+      const std::string& hook = window_.nodes[node].hook;
+      return !hook.empty() && hook != "none";
+    });
+  }
+  // Why no window could be made: the first node's reason.
+  [[nodiscard]] std::string problem() const {
+    for (const size_t node : nodes_) {
+      if (!window_.nodes[node].problem.empty())
+        return window_.nodes[node].name + ": " + window_.nodes[node].problem;
+    }
+    return "its ranks ended, or began, within the window";
+  }
+  void find_blind_spots(const Job& job);
+  void make_units(Job& job) {
+    for (const RankWindow* rank : ranks_) nodes_.insert(rank->node);
+    const bool by_node = nodes_.size() > 1;
+    std::map<std::string, Ranks> ranks_of;
+    for (const RankWindow* rank : ranks_) {
+      const std::string key = by_node ? std::to_string(rank->node) : rank->netns;
+      ranks_of[key].insert(rank->rank);
+      all_ranks_.insert(rank->rank);
+    }
+    std::vector<std::pair<std::string, Ranks>> ordered(ranks_of.begin(), ranks_of.end());
+    std::ranges::sort(ordered, [](const auto& a, const auto& b) {
+      return RankLess{}(*a.second.begin(), *b.second.begin()) ||
+             (*a.second.begin() == *b.second.begin() && a.first < b.first);
+    });
+    std::map<std::string, size_t> index;
+    for (const auto& [key, ranks] : ordered) {
+      index[key] = job.units.size();
+      UnitEvidence& unit = job.units.emplace_back();
+      unit.ranks = join_ranks(ranks);
+      unit.node = by_node ? window_.nodes[std::strtoul(key.c_str(), nullptr, 10)].name : "netns " + key;
+      shares_ = shares_ || ranks.size() > 1;
+    }
+    for (const RankWindow* rank : ranks_)
+      unit_of_.push_back(index[by_node ? std::to_string(rank->node) : rank->netns]);
+  }
+
+  void map_addresses() {
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      for (const std::string& address : ranks_[i]->addresses) {
+        if (is_loopback(address)) continue;
+        const auto [at, added] = unit_at_.try_emplace(address, unit_of_[i]);
+        if (!added && at->second != unit_of_[i]) at->second = kNobody;
+      }
+    }
+  }
+
+  void make_links(Job& job) {
+    std::map<std::pair<size_t, size_t>, Link> links;
+    for (size_t i = 0; i < whole_; ++i) {
+      const size_t from = unit_of_[i];
+      job.window_s = std::max(job.window_s, ranks_[i]->duration_s);
+      for (const PeerWindow& peer : ranks_[i]->peers) {
+        const auto at = unit_at_.find(peer.address);
+        const size_t to = at == unit_at_.end() ? kNobody : at->second;
+        if (to == kNobody) {
+          const bool busy = peer.data_segments >= limits_.active_segments_per_s * ranks_[i]->duration_s;
+          if (busy && foreign_.empty() && !is_loopback(peer.address)) foreign_ = peer.address;
+          continue;
+        }
+        if (to == from) continue;
+        Link& link = links[{std::min(from, to), std::max(from, to)}];
+        link.first = std::min(from, to);
+        link.second = std::max(from, to);
+        add(from == link.first ? link.out : link.back, peer, *ranks_[i], limits_);
+      }
+    }
+    for (auto& [pair, link] : links) {
+      measure(link, limits_);
+      job.links.push_back(link);
+    }
+  }
+
+  void say(std::string text) { blind_spots_.push_back(std::move(text)); }
+
+  const Window& window_;
+  const Thresholds& limits_;
+  std::vector<const RankWindow*> ranks_;
+  size_t whole_ = 0;             // the first so many of ranks_ have a window
+  std::vector<size_t> unit_of_;  // parallel to ranks_
+  std::set<size_t> nodes_;
+  Ranks all_ranks_;
+  std::map<std::string, size_t> unit_at_;  // address -> unit; kNobody: of several
+  std::string foreign_;                    // an address that gets data and is no rank's
+  bool shares_ = false;
+  std::vector<std::string> blind_spots_;
+  bool incomplete_ = false;
+};
+
+void Assembler::find_blind_spots(const Job& job) {
+  uint64_t world = 0;
+  for (const RankWindow* rank : ranks_) world = std::max(world, rank_number(rank->world_size).value_or(0));
+  if (world > all_ranks_.size()) {
+    incomplete_ = true;
+    say(print("%zu of %llu ranks seen (%s)", all_ranks_.size(), static_cast<unsigned long long>(world),
+              join_ranks(all_ranks_).c_str()));
+  }
+  const bool any_active =
+      std::ranges::any_of(job.units, [](const UnitEvidence& unit) { return unit.active_links > 0; });
+  for (const UnitEvidence& unit : job.units) {
+    if (unit.active_links == 0 && any_active)
+      say(unit.label() + " sends no data to the others, nor they to it");
+  }
+  double first_end_s = 0, last_begin_s = 0;
+  bool any = false;
+  for (const size_t at : nodes_) {
+    const NodeWindow& node = window_.nodes[at];
+    if (!node.problem.empty()) {
+      incomplete_ = true;
+      say("node " + node.name + ": " + node.problem);
+      continue;
+    }
+    first_end_s = any ? std::min(first_end_s, node.end_s) : node.end_s;
+    last_begin_s = any ? std::max(last_begin_s, node.begin_s) : node.begin_s;
+    any = true;
+    if (node.hook.empty() || node.hook == "none") {
+      say("node " + node.name + ": no RTT hook, so no round-trip times and no counters of its own sockets");
+    } else if (node.hook == "tp_btf/tcp_probe") {
+      say("node " + node.name + ": degraded RTT hook, each sample shows with the packet after it");
+    }
+    if (node.dropped > 0)
+      say("node " + node.name + ": more sockets, processes or series than the agent keeps");
+    if (node.unreadable > 0) {
+      say(print("node %s: %.0f processes could not be read", node.name.c_str(), node.unreadable));
+    }
+    if (node.falling_counters > 0)
+      say("node " + node.name + ": counters fell: its scrapes may be out of order");
+  }
+  if (any && last_begin_s - first_end_s > limits_.stale_s) {
+    say(print("the nodes' scrapes are up to %.0f s apart: stale, or clocks differ",
+              last_begin_s - first_end_s));
+  }
+  const auto claimed = std::ranges::find_if(unit_at_, [](const auto& one) { return one.second == kNobody; });
+  if (claimed != unit_at_.end())
+    say("address " + claimed->first + " is of several ranks: what is sent to it is not judged");
+  if (shares_) say("ranks that share a node or network namespace are judged as one");
+}
+
+}  // namespace
+
+Assembly assemble(const Window& window, std::string_view name, const Thresholds& limits) {
+  return Assembler(window, name, limits).assemble();
+}
+
+}  // namespace kitty::verdict
