@@ -220,6 +220,42 @@ def sent_bytes(namespace):
     return int(run("ip", "netns", "exec", namespace, "cat", "/sys/class/net/eth0/statistics/tx_bytes"))
 
 
+READING_LIMIT_S = 2  # in an emulated VM
+
+
+def socket_of(namespace, remote_port):
+    """TCP_INFO of the one connection to a port, as ss shows it; the names are ss's. Times in seconds."""
+    ss = ["ss", "-tinOHe", "state", "established", "dport", "=", f":{remote_port}"]
+    for _ in range(10):
+        started = time.monotonic()
+        text = run("ip", "netns", "exec", namespace, *ss)
+        if time.monotonic() < started + READING_LIMIT_S:
+            break  # else the machine stood still, and nobody knows of when the figures are
+    lines = text.splitlines()
+    expect(len(lines) == 1, f"expected one connection to port {remote_port}, seen: {text}")
+
+    def number(pattern, absent=0.0):
+        match = re.search(r"(?<=\s)" + pattern, lines[0])
+        return float(match[1]) if match else absent  # ss leaves out what is 0
+
+    return {
+        "time_s": started,
+        "ino": int(number(r"ino:(\d+)")),
+        "rtt": number(r"rtt:([\d.]+)/") / 1e3,
+        "minrtt": number(r"minrtt:([\d.]+)") / 1e3,
+        "segs_out": int(number(r"segs_out:(\d+)")),
+        "data_segs_out": int(number(r"data_segs_out:(\d+)")),
+        "bytes_sent": int(number(r"bytes_sent:(\d+)")),
+        "retrans": int(number(r"retrans:\d+/(\d+)")),
+        "busy": number(r"busy:(\d+)ms") / 1e3,
+    }
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
 # Scrapes
 
 SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)(?: -?\d+)?")
@@ -395,6 +431,61 @@ def rate(series):
 def show(series, origin):
     """'-1.0:2100 -0.5:2140 ...': a recorded series for a failure's report, in seconds from `origin`."""
     return " ".join(f"{time_s - origin:.1f}:{value:g}" for time_s, value in series) or "(no values)"
+
+
+# Cases
+
+
+def expect(condition, what):
+    if not condition:
+        raise Failure(what)
+
+
+def choose(parser, names, known):
+    """The cases that a flag names, "quiet,loss", of {name: case}; `parser` ends the program over an unknown name."""
+    chosen = names.split(",")
+    if unknown := set(chosen) - set(known):
+        parser.error(f"no case {' '.join(sorted(unknown))}")
+    return [known[name] for name in chosen]
+
+
+class Results:
+    """What became of cases. Thread-safe."""
+
+    def __init__(self):
+        self.passed = self.failed = self.skipped = 0
+        self.lock = threading.Lock()
+
+    def record(self, name, case):
+        """Runs a case, which returns its figures; prints its line; returns whether it did not fail."""
+        since = time.monotonic()
+        try:
+            line = f"PASS {name}: {case()}"
+        except Missing as missing:
+            line = f"SKIP: {name}: {missing} is missing"
+        except Failure as failure:
+            line = f"FAIL {name}: {failure}"
+        except Exception as error:  # a defect of the case's own must not pass for a success
+            line = f"FAIL {name}: {error!r}"
+        with self.lock:
+            self.passed += line.startswith("PASS")
+            self.failed += line.startswith("FAIL")
+            self.skipped += line.startswith("SKIP")
+            print(f"{line} ({time.monotonic() - since:.0f} s)", flush=True)
+        return not line.startswith("FAIL")
+
+    def status(self):
+        """Prints the sums; returns the exit status: 77 where no case could run."""
+        print(f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped", flush=True)
+        return 1 if self.failed else 0 if self.passed else 77
+
+
+def run_cases(cases):
+    """Runs (name, case) one after the other; returns the exit status."""
+    results = Results()
+    for name, case in cases:
+        results.record(name, case)
+    return results.status()
 
 
 def main():

@@ -9,14 +9,13 @@ Needs root. Exit status 0 when every case holds; each case prints its figures.
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from lab import Agent, Failure, Lab, median, run, show  # noqa: E402
+from lab import Agent, Lab, expect, free_port, median, run, run_cases, show  # noqa: E402
 
 NOBODY = 65534
 LAB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lab.py")
@@ -30,16 +29,6 @@ RUNGS = [
     "tp_btf/tcp_probe",
 ]
 OWNER_METRICS = ("net_tcp_rtt_us", "net_tcp_retransmits_total", "net_tcp_out_segs_total", "net_tcp_tx_queue_bytes")
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
-
-
-def expect(condition, what):
-    if not condition:
-        raise Failure(what)
 
 
 class Traffic:
@@ -233,15 +222,7 @@ def main():
         print("SKIP: root is missing")
         return 77
     cases = [ladder, every_rung, without_hook, unprivileged, empty_chroot, hint, taken_port, usage]
-    failed = 0
-    for case in cases:
-        try:
-            print(f"{case.__name__}: {case(kitty)}", flush=True)
-        except Failure as failure:
-            failed += 1
-            print(f"{case.__name__}: FAILED: {failure}", flush=True)
-    print(f"{len(cases) - failed} passed, {failed} failed")
-    return 1 if failed else 0
+    return run_cases((case.__name__, lambda case=case: case(kitty)) for case in cases)
 
 
 if __name__ == "__main__":

@@ -20,12 +20,11 @@ import struct
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 sys.dont_write_bytecode = True  # the checkout stays clean
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from lab import Agent, Failure, Lab, Loss, Missing, fetch, run, show  # noqa: E402
+from lab import Agent, Failure, Lab, Loss, Missing, Results, choose, expect, fetch, run, show  # noqa: E402
 
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "watched_programs.py")
 JOB = "attribution"
@@ -50,11 +49,6 @@ SUMS_OVER_PEERS = {
     "kitty_peer_retransmits_total": RETRANSMITS,
     "kitty_peer_rtt_seconds_count": SAMPLES,
 }
-
-
-def expect(condition, what):
-    if not condition:
-        raise Failure(what)
 
 
 class Worker:
@@ -763,29 +757,6 @@ def agent_restart(kitty):
 ALONE = (pid_reuse, namespace_reuse, agent_restart)
 
 
-class Results:
-    def __init__(self):
-        self.passed = self.failed = self.skipped = 0
-        self.lock = threading.Lock()
-
-    def record(self, name, run):
-        """Runs a case; prints its line."""
-        since = time.monotonic()
-        try:
-            line = f"PASS {name}: {run()}"
-        except Missing as missing:
-            line = f"SKIP: {name}: {missing} is missing"
-        except Failure as failure:
-            line = f"FAIL {name}: {failure}"
-        except Exception as error:  # a defect of the case's own must not pass for a success
-            line = f"FAIL {name}: {error!r}"
-        with self.lock:
-            self.passed += line.startswith("PASS")
-            self.failed += line.startswith("FAIL")
-            self.skipped += line.startswith("SKIP")
-            print(f"{line} ({time.monotonic() - since:.0f} s)", flush=True)
-
-
 def run_shared(kitty, cases, results):
     def on_a_stage(agent, case):
         with Stage(agent, case.__name__) as stage:
@@ -810,9 +781,7 @@ def main():
     parser.add_argument("kitty")
     parser.add_argument("--cases", default=",".join(cases))
     given = parser.parse_args()
-    chosen = given.cases.split(",")
-    if unknown := set(chosen) - set(cases):
-        parser.error(f"no case {' '.join(sorted(unknown))}")
+    chosen = choose(parser, given.cases, cases)
     if os.geteuid() != 0:
         print("SKIP: root is missing")
         return 77
@@ -820,14 +789,13 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     kitty = os.path.abspath(given.kitty)
     results = Results()
-    shared = [case for case in SHARED if case.__name__ in chosen]
+    shared = [case for case in SHARED if case in chosen]
     if shared:
         run_shared(kitty, shared, results)
     for case in ALONE:
-        if case.__name__ in chosen:
+        if case in chosen:
             results.record(case.__name__, lambda case=case: case(kitty))
-    print(f"{results.passed} passed, {results.failed} failed, {results.skipped} skipped")
-    return 1 if results.failed else 0 if results.passed else 77
+    return results.status()
 
 
 if __name__ == "__main__":

@@ -18,8 +18,7 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from lab import TRAFFIC, Agent, Failure, Lab  # noqa: E402
-from witness_test import expect, socket_of  # noqa: E402
+from lab import Agent, Lab, choose, expect, run_cases, socket_of  # noqa: E402
 
 AGENT_PORT = 9320
 SERVE_PORT, ECHO_PORT = 7000, 7001
@@ -334,6 +333,7 @@ def main():
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)  # of the pid namespace
     given = parser.parse_args()
+    chosen = choose(parser, given.cases, CASES)
     if os.geteuid() != 0:
         print("SKIP: root is missing")
         return 77
@@ -345,16 +345,7 @@ def main():
     if not os.access(program, os.X_OK):
         print(f"SKIP: {program} is missing: build tests/native/churn.cpp")
         return 77
-    failed = 0
-    names = given.cases.split(",")
-    for name in names:
-        try:
-            print(f"{name}: {CASES[name](kitty, program)}", flush=True)
-        except Failure as failure:
-            failed += 1
-            print(f"{name}: FAILED: {failure}", flush=True)
-    print(f"{len(names) - failed} passed, {failed} failed")
-    return 1 if failed else 0
+    return run_cases((case.__name__, lambda case=case: case(kitty, program)) for case in chosen)
 
 
 if __name__ == "__main__":

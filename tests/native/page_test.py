@@ -22,7 +22,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from lab import Failure, Lab  # noqa: E402
+from lab import Failure, Lab, expect, run_cases  # noqa: E402
 
 PORT = 9350
 URL = f"http://127.0.0.1:{PORT}/"
@@ -31,11 +31,6 @@ LIMIT_S = 30  # for a machine that is busy with other tests
 JOB = f"page-test-{os.getpid()}"
 HOSTILE = f"{JOB}<script>document.title='taken'</script>\"'\\n\n\\<b>\u2028&lt;"
 SHOWN = re.compile(r"(?:0|[1-9][0-9.,]*)(?:k|M)?(?: (?:\u00b5s|ms|s|B|KB|MB))?")
-
-
-def expect(condition, what):
-    if not condition:
-        raise Failure(what)
 
 
 def pipe():
@@ -321,18 +316,12 @@ def main():
     if given.screenshots:
         os.makedirs(given.screenshots, exist_ok=True)
     cases = [figures, hostile_name, peers, phone, stopped]
-    failed = 0
     with Lab() as lab:
         stage = Stage(lab, os.path.abspath(given.kitty))
         with Browser(stage.namespace) as browser:
-            for case in cases:
-                try:
-                    print(f"{case.__name__}: {case(stage, browser, given.screenshots)}", flush=True)
-                except Failure as failure:
-                    failed += 1
-                    print(f"{case.__name__}: FAILED: {failure}", flush=True)
-    print(f"{len(cases) - failed} passed, {failed} failed")
-    return 1 if failed else 0
+            return run_cases(
+                (case.__name__, lambda case=case: case(stage, browser, given.screenshots)) for case in cases
+            )
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,10 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))
+from lab import free_port  # noqa: E402
 
 PATIENCE_S = 60
 STOP_S = 5
@@ -44,11 +47,6 @@ scrape_configs:
     static_configs:
       - targets: ['127.0.0.1:{port}']
 """
-
-
-def free_port():
-    with socket.create_server(('127.0.0.1', 0)) as s:
-        return s.getsockname()[1]
 
 
 def stop(process):

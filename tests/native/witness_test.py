@@ -17,7 +17,7 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from lab import TRAFFIC, Agent, Failure, Fault, Lab, run  # noqa: E402
+from lab import TRAFFIC, Agent, Failure, Fault, Lab, Missing, Results, choose, expect, run, socket_of  # noqa: E402
 
 AGENT_PORT = 9325
 SENDER, RECEIVER, PORT = "10.77.0.1", "10.77.0.2", 7000
@@ -25,7 +25,6 @@ MESSAGE_BYTES, SMALL_BYTES = 20_000, 1_400  # 14 segments and one
 INTERVAL_S = 0.05  # 20 messages a second
 WINDOW_S = 20
 SETTLE_S = 4
-READING_LIMIT_S = 2  # in an emulated VM
 APPEARS_S = 40
 # The queue before tbf is one message: 80 ms at 2 Mbit/s, and 59 ms for a small one, with its headers, at 200 kbit/s.
 TBF = ("tbf", "rate", "2mbit", "burst", "5kb", "latency", "400ms")
@@ -39,39 +38,6 @@ LOSS_PERCENT = 5
 # of the same segment: measured 0.66 to 0.88 under loss and 0.24 to 0.59 under tbf, which spreads the ACKs over 80 ms.
 RTT_FACTORS = {"quiet": (0.6, 1.7), "loss": (0.6, 1.7), "tbf": (0.7, 1.4), "tbf_small": (0.8, 1.25)}
 TCP_PROBE_RTT_FACTORS = {"loss": (0.4, 1.7), "tbf": (0.1, 1.1)}
-
-
-def expect(condition, what):
-    if not condition:
-        raise Failure(what)
-
-
-def socket_of(namespace, remote_port):
-    """TCP_INFO of the one connection to a port, as ss shows it; the names are ss's. Times in seconds."""
-    ss = ["ss", "-tinOHe", "state", "established", "dport", "=", f":{remote_port}"]
-    for _ in range(10):
-        started = time.monotonic()
-        text = run("ip", "netns", "exec", namespace, *ss)
-        if time.monotonic() < started + READING_LIMIT_S:
-            break  # else the machine stood still, and nobody knows of when the figures are
-    lines = text.splitlines()
-    expect(len(lines) == 1, f"expected one connection to port {remote_port}, seen: {text}")
-
-    def number(pattern, absent=0.0):
-        match = re.search(r"(?<=\s)" + pattern, lines[0])
-        return float(match[1]) if match else absent  # ss leaves out what is 0
-
-    return {
-        "time_s": started,
-        "ino": int(number(r"ino:(\d+)")),
-        "rtt": number(r"rtt:([\d.]+)/") / 1e3,
-        "minrtt": number(r"minrtt:([\d.]+)") / 1e3,
-        "segs_out": int(number(r"segs_out:(\d+)")),
-        "data_segs_out": int(number(r"data_segs_out:(\d+)")),
-        "bytes_sent": int(number(r"bytes_sent:(\d+)")),
-        "retrans": int(number(r"retrans:\d+/(\d+)")),
-        "busy": number(r"busy:(\d+)ms") / 1e3,
-    }
 
 
 class WitnessAgent(Agent):
@@ -95,7 +61,7 @@ class NftLoss:
 
 
 def loss(sender, receiver):
-    """Loss by whichever there is: netem before the link, else nft behind it. None where there is neither."""
+    """Loss by whichever there is: netem before the link, else nft behind it."""
     netem = ("netem", "loss", f"{LOSS_PERCENT}%")
     try:
         with Fault(sender, *netem):
@@ -109,7 +75,7 @@ def loss(sender, receiver):
             pass
         return nft
     except (Failure, OSError):
-        return None
+        raise Missing("netem or nft") from None
 
 
 class Flow:
@@ -203,10 +169,11 @@ def main():
     parser.add_argument("kitty")
     parser.add_argument("--conditions", default=",".join(RTT_FACTORS))
     given = parser.parse_args()
+    chosen = choose(parser, given.conditions, {name: name for name in RTT_FACTORS})
     if os.geteuid() != 0:
         print("SKIP: root is missing")
         return 77
-    failed = 0
+    results = Results()
     with Lab("witness") as lab, WitnessAgent(os.path.abspath(given.kitty), port=AGENT_PORT) as agent:
         sender, receiver = lab.namespace("sender"), lab.namespace("receiver")
         lab.join(sender, [f"{SENDER}/24"], receiver, [f"{RECEIVER}/24"])
@@ -220,26 +187,22 @@ def main():
             "tbf": lambda: Fault(sender, *TBF),
             "tbf_small": lambda: Fault(sender, *TBF_SMALL),
         }
-        for name in given.conditions.split(","):
+
+        def agree(name, flow):
             rtt_factors = RTT_FACTORS[name]
             if found["hook"] == "tp_btf/tcp_probe":
                 rtt_factors = TCP_PROBE_RTT_FACTORS.get(name, rtt_factors)
+            with faults[name]():
+                time.sleep(SETTLE_S)
+                return compare(*flow.measure(WINDOW_S), rtt_factors)
+
+        for name in chosen:
             if name == "tbf_small":
                 lab.stop(flow.process)
                 flow = Flow(lab, agent, sender, receiver, SMALL_BYTES, rank=1)
-            fault = faults[name]()
-            if fault is None:
-                print(f"{name}: SKIP: neither netem nor nft")
-                continue
-            try:
-                with fault:
-                    time.sleep(SETTLE_S)
-                    print(f"{name}: {compare(*flow.measure(WINDOW_S), rtt_factors)}", flush=True)
-            except Failure as failure:
-                failed += 1
-                print(f"{name}: FAILED: {failure}", flush=True)
+            results.record(name, lambda name=name, flow=flow: agree(name, flow))
         agent.stop(2)
-    return 1 if failed else 0
+    return results.status()
 
 
 if __name__ == "__main__":

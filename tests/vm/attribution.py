@@ -13,7 +13,7 @@ import time
 
 sys.dont_write_bytecode = True  # the checkout stays clean
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from lab import Agent, Failure, Fault, Lab, median, show  # noqa: E402
+from lab import Agent, Failure, Fault, Lab, choose, median, run_cases, show  # noqa: E402
 
 INTERVAL_S = 0.1
 DISCOVERED_S = 60  # a refresh each 5 s, and the traffic programs' own start, on an emulated CPU
@@ -134,27 +134,18 @@ def main():
     parser.add_argument("--hook", default="auto")
     parser.add_argument("--cases", default=",".join(cases))
     given = parser.parse_args()
-    chosen = given.cases.split(",")
-    if unknown := set(chosen) - set(cases):
-        parser.error(f"no case {' '.join(sorted(unknown))}")
-
-    failed = 0
+    chosen = choose(parser, given.cases, cases)
     with Agent(given.kitty, f"--rtt-hook={given.hook}") as agent:
-        for name in chosen:
-            try:
-                with Lab() as lab:
-                    print(f"{name}: {cases[name](lab, agent)}", flush=True)
-            except Failure as failure:
-                failed += 1
-                print(f"{name}: FAILED: {failure}", flush=True)
-        try:
-            print(f"stop: status 0 in {agent.stop(10):.1f} s after SIGTERM", flush=True)
-        except Failure as failure:
-            failed += 1
-            print(f"stop: FAILED: {failure}", flush=True)
-        if failed:
+
+        def in_a_lab(case):
+            with Lab() as lab:
+                return case(lab, agent)
+
+        steps = [(case.__name__, lambda case=case: in_a_lab(case)) for case in chosen]
+        status = run_cases([*steps, ("stop", lambda: f"status 0 in {agent.stop(10):.1f} s after SIGTERM")])
+        if status:
             print(f"the agent's log:\n{agent.output()}")
-    return 1 if failed else 0
+        return status
 
 
 if __name__ == "__main__":

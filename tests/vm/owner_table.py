@@ -15,7 +15,7 @@ import time
 
 sys.dont_write_bytecode = True  # the checkout stays clean
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from lab import Agent, Failure, Fault, Lab, median, rate, sent_bytes, show  # noqa: E402
+from lab import Agent, Failure, Fault, Lab, Results, choose, median, rate, sent_bytes, show  # noqa: E402
 
 SENDER, RECEIVER, PORT = "10.78.0.1", "10.78.0.2", 7000
 INTERVAL_S = 0.05  # 20 messages of 14 segments a second: light, idle most of the time, 600 segments in a few seconds
@@ -180,27 +180,15 @@ class Table:
 
 
 def main():
-    phases = ["delay", "loss", "tbf", "stall"]
+    phases = {phase.__name__: phase for phase in (Table.delay, Table.loss, Table.tbf, Table.stall)}
     parser = argparse.ArgumentParser()
     parser.add_argument("kitty")
     parser.add_argument("--hook", default="auto")
     parser.add_argument("--expect-hook")
     parser.add_argument("--phases", default=",".join(phases))
     given = parser.parse_args()
-    chosen = given.phases.split(",")
-    if unknown := set(chosen) - set(phases):
-        parser.error(f"no phase {' '.join(sorted(unknown))}")
-
-    rows = []
-
-    def record(name, step):
-        try:
-            rows.append((name, True, step()))
-        except Failure as failure:
-            rows.append((name, False, str(failure)))
-        print(f"{name}: {'' if rows[-1][1] else 'FAILED: '}{rows[-1][2]}", flush=True)
-        return rows[-1][1]
-
+    chosen = choose(parser, given.phases, phases)
+    results = Results()
     with Lab() as lab, Agent(given.kitty, f"--rtt-hook={given.hook}") as agent:
         left, right = lab.namespace("left"), lab.namespace("right")
         lab.join(left, [f"{SENDER}/24"], right, [f"{RECEIVER}/24"])
@@ -218,17 +206,13 @@ def main():
             time.sleep(3)  # the connection's window has grown
             return f"hook {hooks[0]}"
 
-        if record("start", start):
+        if results.record("start", start):
             for phase in chosen:
-                record(phase, getattr(table, phase))
-        record("stop", lambda: f"status 0 in {agent.stop(10):.1f} s after SIGTERM")
-        if not all(passed for _, passed, _ in rows) and agent.process.poll() is not None:
+                results.record(phase.__name__, lambda phase=phase: phase(table))
+        results.record("stop", lambda: f"status 0 in {agent.stop(10):.1f} s after SIGTERM")
+        if results.failed and agent.process.poll() is not None:
             print(f"the agent's log:\n{agent.output()}")
-
-    print()
-    for name, passed, text in rows:
-        print(f"  {name:6} {'ok' if passed else 'FAILED':7} {text.splitlines()[0] if text else ''}")
-    return 0 if all(passed for _, passed, _ in rows) else 1
+    return results.status()
 
 
 if __name__ == "__main__":
