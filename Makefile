@@ -16,9 +16,10 @@ export CACHE
 
 PACKAGES_BUILD := g++ clang-19 llvm-19 linux-libc-dev dpkg-dev ca-certificates debian-archive-keyring
 PACKAGES_TEST  := libgtest-dev libbpf-dev libelf-dev zlib1g-dev libclang-rt-19-dev clang-format-19 clang-tidy-19 cppcheck shellcheck \
-  prometheus chromium python3 iproute2 nftables qemu-system-x86 busybox-static cpio kmod xz-utils zstd file util-linux procps
+  prometheus chromium python3 python3-yaml python3-torch libopenblas0-pthread openmpi-bin libopenmpi-dev slowhttptest wrk \
+  buildah podman runc systemd iproute2 nftables qemu-system-x86 busybox-static cpio kmod xz-utils zstd file util-linux procps
 
-PACKAGES_LONG  := python3-torch libopenblas0-pthread openmpi-bin libopenmpi-dev
+PACKAGES_IMAGE := buildah
 
 WARN     := -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor -Wold-style-cast $(if $(WERROR),-Werror)
 CXXFLAGS := -std=c++23 $(WARN) -I. -isystem $(HTTPLIB) -DKITTY_VERSION='"$(VERSION)"' \
@@ -51,7 +52,7 @@ run: packages-build
 test: packages-build packages-test
 	$(Q)tests/all
 
-test-long: packages-build packages-test packages-long
+test-long: packages-build packages-test
 	$(Q)tests/all long
 
 # The steps of tests/all, each of use by itself.
@@ -60,6 +61,15 @@ unit: $(T)/unit_tests
 
 lint:
 	$(Q)tests/lint
+
+# The image, built in a store of its own, and an archive of it that podman, docker and containerd load.
+IMAGE   := localhost/kitty:$(VERSION)
+BUILDAH := buildah --storage-driver vfs --root $(CURDIR)/$(B)/image/store --runroot $(CURDIR)/$(B)/image/run
+image: packages-build packages-image $(B)/kitty
+	$(call say,IMAGE,$(B)/kitty-image.tar)
+	$(Q)$(BUILDAH) bud --isolation chroot --quiet --build-arg VERSION=$(VERSION) --tag $(IMAGE) . >/dev/null
+	$(Q)rm -f $(B)/kitty-image.tar && $(BUILDAH) push --quiet $(IMAGE) docker-archive:$(B)/kitty-image.tar:$(IMAGE)
+	$(Q)$(BUILDAH) images --format '{{.Name}}:{{.Tag}} {{.Size}}' $(IMAGE)
 
 bench: packages-build $(B)/kitty $(B)/bench
 	$(Q)bench/run $(B)/kitty $(B)/bench
@@ -70,7 +80,7 @@ vm-kernel:
 
 packages-build: ; $(Q)tools/install-packages $(PACKAGES_BUILD)
 packages-test: ; $(Q)tools/install-packages $(PACKAGES_TEST)
-packages-long: ; $(Q)tools/install-packages $(PACKAGES_LONG)
+packages-image: ; $(Q)tools/install-packages $(PACKAGES_IMAGE)
 
 $(B)/kitty: $(OBJECTS)
 	$(call say,LINK,$@)
@@ -131,6 +141,6 @@ clean:
 	rm -rf $(B)
 
 -include $(wildcard $(B)/*/*.d $(B)/*/*/*.d $(B)/*/*/*/*.d)
-.PHONY: all run test test-long unit lint bench vm-kernel packages-build packages-test packages-long bpf-all clean
+.PHONY: all run test test-long unit lint image bench vm-kernel packages-build packages-test packages-image bpf-all clean
 .DELETE_ON_ERROR:
 .SECONDARY:

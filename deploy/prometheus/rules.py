@@ -2,11 +2,13 @@
 """The verdicts of `kitty diagnose` as Prometheus rules, for any scrape interval.
 
     rules.py --window 1m [--interval 15s] [--job-label job] > kitty-rules.yml
+    rules.py --window 1m --kubernetes | kubectl apply -f -
 
 --window is what a verdict looks at: at least three scrape intervals, better four. --interval is how often it is made:
 the scrape interval, a quarter of the window by default. --job-label is the label that holds JOB_NAME: `job` where
-kitty is scraped with honor_labels, `train_job` with scrape-relabelled.yml. Thresholds are read from
-verdict/thresholds.h, so that both engines compare with the same figures.
+kitty is scraped with honor_labels, `train_job` with scrape-relabelled.yml. --kubernetes makes the same rules a
+PrometheusRule for the Prometheus Operator. Thresholds are read from verdict/thresholds.h, so that both engines compare
+with the same figures.
 
 How the rules go: which unit (a node; a network namespace where the job is on one node) a process and a peer's address
 belong to; what one unit sent another (a flow: labels unit, to); what a link, a flow in either direction, looks like;
@@ -25,6 +27,13 @@ import textwrap
 
 # Of the job's largest flow: in a ring the small ones, acknowledgements of steps, carry a fiftieth.
 LARGE_SHARE = 0.25
+PROMETHEUS_RULE = """\
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: kitty
+  namespace: kitty
+spec:"""
 HEADER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "verdict", "thresholds.h")
 
 
@@ -872,6 +881,7 @@ def main():
     parser.add_argument("--window", type=seconds_of, required=True, metavar="DURATION")
     parser.add_argument("--interval", type=seconds_of, metavar="DURATION")
     parser.add_argument("--job-label", default="job", choices=("job", "train_job"))
+    parser.add_argument("--kubernetes", action="store_true")
     parser.add_argument("--thresholds", default=HEADER, metavar="FILE")
     given = parser.parse_args()
     interval_s = given.interval or given.window / 4
@@ -879,13 +889,13 @@ def main():
         parser.error("--window: at least three times the interval, or a late scrape leaves nothing to compare")
     rules = Rules(given.window, interval_s, given.job_label, Thresholds(given.thresholds))
     print(f"# Made by rules.py --window {spelled(given.window)} --interval {spelled(interval_s)} --job-label "
-          f"{given.job_label}; change that, not this.")
+          f"{given.job_label}{' --kubernetes' if given.kubernetes else ''}; change that, not this.")
     print("# What each rule is for, and what `kitty diagnose` does otherwise, is said above it.")
-    print("groups:")
-    print("  - name: kitty")
-    print(f"    interval: {spelled(interval_s)}")
-    print("    rules:")
-    print("\n".join(rules.write()))
+    group = f"groups:\n  - name: kitty\n    interval: {spelled(interval_s)}\n    rules:\n" + "\n".join(rules.write())
+    if given.kubernetes:
+        print(PROMETHEUS_RULE)
+        group = textwrap.indent(group, "  ")
+    print(group)
     return 0
 
 
