@@ -13,8 +13,10 @@
 #include <vector>
 
 #include "base/log.h"
+#include "cli/check.h"
 #include "cli/diagnose.h"
 #include "cli/flags.h"
+#include "cli/top.h"
 #include "collector/agent_usage.h"
 #include "collector/embedded_object.h"
 #include "collector/process_watch.h"
@@ -120,6 +122,10 @@ void drop_privileges(const collector::FlowMaps* maps) {
     log::warn("privileges not dropped as far as they should be",
               {{"kept", confinement.kept.names()}, {"reason", confinement.problem}});
   }
+  if ((confinement.kept & privileges::kForProcfs) != privileges::kForProcfs) {
+    log::warn("processes of other users cannot be read: grant CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH",
+              {{"kept", confinement.kept.names()}});
+  }
 }
 
 int run_agent(const cli::Flags& flags) {
@@ -152,6 +158,7 @@ int run_agent(const cli::Flags& flags) {
   const auto server = http::Server::start({.listen_address = flags.listen_address,
                                            .telemetry_path = flags.telemetry_path,
                                            .text = &latest,
+                                           .ready = [&latest] { return static_cast<bool>(latest.read()); },
                                            .max_connections = budget.connections});
   if (!server) return say(kNothingToServe, server.error());
   log::info("serving", {{"address", flags.listen_address},
@@ -175,6 +182,8 @@ int main(int argc, char** argv) {
   const std::vector<std::string_view> arguments(argv + 1, argv + argc);
   if (!arguments.empty() && arguments.front() == "diagnose")
     return cli::diagnose(std::span(arguments).subspan(1));
+  if (!arguments.empty() && arguments.front() == "top") return cli::top(std::span(arguments).subspan(1));
+  if (!arguments.empty() && arguments.front() == "check") return cli::check(std::span(arguments).subspan(1));
   const Result<cli::Flags> flags = cli::parse_flags(arguments);
   if (!flags) return say(kUsage, flags.error());
   if (flags->show_help || flags->show_version) {

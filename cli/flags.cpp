@@ -79,7 +79,9 @@ std::string_view help_text() {
   return R"(kitty finds the rank whose network slows a distributed training job down.
 
 usage: kitty [flags]
+       kitty check [flags]                   says what works on this host: see kitty check --help
        kitty diagnose [flags] [TARGET...]    says which rank is slow, and why: see kitty diagnose --help
+       kitty top [flags] [TARGET...]         shows that live: see kitty top --help
 
 Watches every process that has KITTY_WATCH=1 in its environment and serves its TCP round-trip times, retransmits,
 segments sent and bytes queued as Prometheus metrics.

@@ -23,7 +23,10 @@ Result<verdict::Scrape> read_scrape(std::string_view text) {
   if (!text.ends_with('\n')) return fail("read scrape", {}, 0, "its last line is cut off");
   const char* problem = nullptr;
   verdict::Scrape scrape = builder.finish(problem);
-  if (problem != nullptr) return fail("read scrape", {}, 0, problem);
+  if (problem != nullptr) {
+    return fail("read scrape", {}, 0,
+                std::string(problem) + " (all that /metrics answers is needed, unfiltered)");
+  }
   scrape.fingerprint = std::hash<std::string_view>{}(text);
   return scrape;
 }

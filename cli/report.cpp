@@ -4,10 +4,10 @@
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
-#include <string_view>
+#include <utility>
 
 #include "base/utc.h"
-#include "http/utf8.h"
+#include "cli/text.h"
 
 namespace kitty::cli {
 
@@ -27,75 +27,9 @@ using verdict::UnitEvidence;
   out.append(text, std::min<size_t>(static_cast<size_t>(std::max(length, 0)), sizeof text - 1));
 }
 
-// Code points that steer a terminal: C0, DEL, C1 (U+0080 to U+009F).
-bool is_control(std::string_view code_point) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(code_point[i]); };
-  if (code_point.size() == 1) return byte(0) < 0x20 || byte(0) == 0x7f;
-  return code_point.size() == 2 && byte(0) == 0xc2 && byte(1) < 0xa0;
-}
-
-std::string printable(std::string_view text) {
-  std::string out;
-  while (!text.empty()) {
-    const size_t bytes = http::code_point_bytes(text);
-    const std::string_view one = text.substr(0, std::max<size_t>(bytes, 1));
-    if (bytes == 0 || is_control(one)) {
-      out += '?';
-    } else {
-      out += one;
-    }
-    text.remove_prefix(one.size());
-  }
-  return out;
-}
-
-// RFC 8259, 7; what is no UTF-8 becomes U+FFFD.
-void append_json(std::string& out, std::string_view text) {
-  out += '"';
-  while (!text.empty()) {
-    const size_t bytes = http::code_point_bytes(text);
-    const std::string_view one = text.substr(0, std::max<size_t>(bytes, 1));
-    if (bytes == 0) {
-      out += "\\ufffd";
-    } else if (is_control(one) && one.size() == 1) {
-      append(out, "\\u%04x", static_cast<unsigned>(static_cast<unsigned char>(one[0])));
-    } else {
-      if (one == "\"" || one == "\\") out += '\\';
-      out += one;
-    }
-    text.remove_prefix(one.size());
-  }
-  out += '"';
-}
-
-void append_json(std::string& out, std::string_view name, std::string_view text) {
-  append_json(out, name);
-  out += ':';
-  append_json(out, text);
-}
-
-std::string clock_time(double seconds) { return utc_text(static_cast<int64_t>(seconds)) + 'Z'; }
-
 std::string upper(std::string text) {
   for (char& c : text) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
   return text;
-}
-
-// "LATENCY at rank 2 (node n2)", "LINK rank 2 (..) - rank 3 (..): LOSS".
-std::string headline(const JobVerdict& verdict) {
-  std::string text = upper(verdict::kind_name(verdict.kind));
-  if (verdict.is_straggler()) text += (verdict.culprits.empty() ? " " : " at ") + verdict.named();
-  const bool has_cause =
-      verdict.cause != Kind::no_data && (verdict.kind == Kind::link || verdict.kind == Kind::job_wide);
-  if (has_cause) text += ": " + upper(verdict::kind_name(verdict.cause));
-  if (verdict.kind == Kind::healthy && verdict.incomplete) text += ", as far as seen";
-  return text;
-}
-
-std::string part(const JobVerdict& verdict, const UnitEvidence& unit) {
-  if (unit.part == Part::culprit) return "culprit";
-  if (unit.part == Part::victim) return "victim of " + verdict.units[unit.victim_of].ranks;
-  return {};
 }
 
 std::string milliseconds(const std::optional<double>& seconds) {
@@ -133,15 +67,10 @@ void append_evidence(std::string& out, const JobVerdict& verdict) {
   size_t healthy = 0;
   for (const UnitEvidence& unit : verdict.units) {
     if (unit.part == Part::none && ++healthy > kMaxHealthyRows) continue;
-    std::string times, retransmits, queue, busy, links;
-    append(times, unit.best_rtt_s ? "%.1fx" : "-", unit.times_median);
-    append(retransmits, "%.2f", unit.retransmit_share * 100);
-    append(queue, "%.0fK", unit.queue_bytes / 1000);
-    append(busy, "%.0f%%", unit.busy_share * 100);
-    append(links, "%zu/%zu", unit.slow_links, unit.active_links);
-    rows.push_back({printable(unit.ranks) + (unit.part == Part::culprit ? "*" : " "), printable(unit.node),
-                    milliseconds(unit.best_rtt_s), times, milliseconds(unit.min_rtt_s), retransmits, queue,
-                    busy, links, part(verdict, unit)});
+    std::vector<std::string> row = evidence_cells(unit);
+    row.front() += unit.part == Part::culprit ? '*' : ' ';
+    row.push_back(printable(part(verdict, unit)));
+    rows.push_back(std::move(row));
   }
   append_table(out, rows);
   if (healthy > kMaxHealthyRows) append(out, "  and %zu more\n", healthy - kMaxHealthyRows);
@@ -217,6 +146,46 @@ void append_json_job(std::string& out, const JobReport& job) {
 
 }  // namespace
 
+std::string job_title(const JobVerdict& verdict) {
+  return "job " + (verdict.job.empty() ? "(no JOB_NAME)" : printable(verdict.job));
+}
+
+std::string counted(size_t count, std::string_view noun) {
+  return std::to_string(count) + ' ' + std::string(noun) + (count == 1 ? "" : "s");
+}
+
+std::string headline(const JobVerdict& verdict) {
+  std::string text = upper(verdict::kind_name(verdict.kind));
+  if (verdict.is_straggler()) text += (verdict.culprits.empty() ? " " : " at ") + verdict.named();
+  const bool has_cause =
+      verdict.cause != Kind::no_data && (verdict.kind == Kind::link || verdict.kind == Kind::job_wide);
+  if (has_cause) text += ": " + upper(verdict::kind_name(verdict.cause));
+  if (verdict.kind == Kind::healthy && verdict.incomplete) text += ", as far as seen";
+  return printable(text);
+}
+
+std::string clock_time(double seconds) { return utc_text(static_cast<int64_t>(seconds)) + 'Z'; }
+
+std::string part(const JobVerdict& verdict, const UnitEvidence& unit) {
+  if (unit.part == Part::culprit) return "culprit";
+  if (unit.part == Part::victim) return "victim of " + verdict.units[unit.victim_of].ranks;
+  return {};
+}
+
+std::vector<std::string> evidence_cells(const UnitEvidence& unit) {
+  std::vector<std::string> cells(kLinks + 1);
+  cells[kRank] = printable(unit.ranks);
+  cells[kNode] = printable(unit.node);
+  cells[kRtt] = milliseconds(unit.best_rtt_s);
+  append(cells[kTimesMedian], unit.best_rtt_s ? "%.1fx" : "-", unit.times_median);
+  cells[kLeast] = milliseconds(unit.min_rtt_s);
+  append(cells[kRetransmits], "%.2f", unit.retransmit_share * 100);
+  append(cells[kQueue], "%.0fK", unit.queue_bytes / 1000);
+  append(cells[kBusy], "%.0f%%", unit.busy_share * 100);
+  append(cells[kLinks], "%zu/%zu", unit.slow_links, unit.active_links);
+  return cells;
+}
+
 Outcome outcome(const Report& report) {
   const auto& jobs = report.jobs;
   if (std::ranges::any_of(jobs, [](const JobReport& job) { return job.verdict.is_straggler(); })) {
@@ -233,9 +202,7 @@ std::string text_report(const Report& report) {
   for (const JobReport& job : report.jobs) {
     const JobVerdict& verdict = job.verdict;
     if (!out.empty()) out += '\n';
-    out += "job " + (verdict.job.empty() ? "(no JOB_NAME)" : printable(verdict.job));
-    append(out, "  %zu rank%s  VERDICT: ", verdict.ranks, verdict.ranks == 1 ? "" : "s");
-    out += printable(headline(verdict));
+    out += job_title(verdict) + "  " + counted(verdict.ranks, "rank") + "  VERDICT: " + headline(verdict);
     if (job.since_s && verdict.is_straggler()) out += "  since " + clock_time(*job.since_s);
     out += "\nwhy: " + printable(verdict.why) + '\n';
     if (verdict.units.size() > 1) append_evidence(out, verdict);

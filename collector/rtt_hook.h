@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -63,5 +64,24 @@ struct RttSource {
 // tried, and one to see that sockets can be listed.
 [[nodiscard]] RttSource open_rtt_source(std::span<const std::byte> object, const std::string& btf_path,
                                         std::string_view wanted);
+
+struct HookTrial {
+  std::string_view hook;  // "fentry/tcp_rtt_estimator"
+  std::string reason;     // why not, in one line; empty: it loads and attaches, and a rung shows data
+  int err = 0;            // the errno value behind the reason, or 0
+};
+
+// What each hook would do, the ones behind the first that works included.
+struct HookTrials {
+  bool has_btf = false;  // kernel type information could be read
+  HookTrial obstacle;    // with a reason where something stands in the way of all
+  std::vector<HookTrial>
+      hooks;  // where nothing does: as in rtt_hook_names(), then tracepoints, then iter/task_file
+};
+
+// As open_rtt_source, but tries everything, one after another, and detaches each before the next: when it
+// returns nothing is attached. One loopback connection per rung, so a few seconds where loopback traffic is
+// dropped.
+[[nodiscard]] HookTrials try_hooks(std::span<const std::byte> object, const std::string& btf_path);
 
 }  // namespace kitty::collector

@@ -12,7 +12,7 @@ namespace kitty::http {
 namespace {
 
 constexpr uint16_t kNodeExporterPort = 9100;
-constexpr int kBacklog = 128;
+constexpr int kBacklog = SOMAXCONN;
 // Of each accepted connection, before the kernel doubles it (socket(7)): left to itself it would hold up to 4
 // MiB (tcp_wmem, tcp(7)) for every client that does not read.
 constexpr int kSendBufferBytes = 256 * 1024;

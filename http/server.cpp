@@ -1,13 +1,12 @@
 #include "http/server.h"
 
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 
 #include <algorithm>
 #include <array>
@@ -22,6 +21,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "http/connection.h"
 #include "http/listen_address.h"
 #include "http/routes.h"
 
@@ -29,7 +29,6 @@ namespace kitty::http {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 // Connections accepted, and passes over the open ones between two accepts: a flood of newcomers must not keep
@@ -42,47 +41,6 @@ constexpr size_t kDropBytes = 4096;
 
 constexpr uint64_t kListenEvent = kMaxConnections;
 constexpr uint64_t kStopEvent = kMaxConnections + 1;
-
-enum class State {
-  idle,       // waits for a request's first byte
-  reading,    // has some of a head
-  sending,    // has a response to send
-  lingering,  // has sent its last response; drops what still comes
-};
-
-struct Connection {
-  Fd socket;
-  State state = State::idle;
-  Clock::time_point since;     // when the state began
-  Clock::time_point deadline;  // when it must have ended
-  std::string in;              // at most kMaxHeadBytes
-  size_t searched = 0;         // of `in`, already known not to hold the end of a head
-  Answer answer;
-  size_t sent = 0;  // of answer.head, then answer.body
-  size_t requests = 0;
-  uint32_t interest = 0;  // the epoll events asked for
-  bool runnable = false;  // has a whole turn's work left in `in`, which no event will announce
-};
-
-// Writes in one call: the head and the text lie in two places.
-ssize_t send_answer(const Connection& connection) {
-  const std::string_view head = connection.answer.head;
-  const std::string_view body = connection.answer.body.view();
-  std::array<iovec, 2> parts{};
-  size_t count = 0;
-  size_t skip = connection.sent;
-  for (std::string_view part : {head, body}) {
-    const size_t dropped = std::min(skip, part.size());
-    skip -= dropped;
-    part.remove_prefix(dropped);
-    // iovec is not const-correct; sendmsg() only reads.
-    if (!part.empty()) parts[count++] = {const_cast<char*>(part.data()), part.size()};
-  }
-  msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = count;
-  return sendmsg(connection.socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-}
 
 }  // namespace
 
@@ -111,17 +69,19 @@ class Server::Loop {
   void pause_accepting(Clock::time_point now);
   void set_accepting(bool on);
   Connection& free_slot();
+  void limit_held(const Connection& latest);
   void expire(Clock::time_point now);
 
   void turn(Connection& connection, Clock::time_point now);
   void read_some(Connection& connection, Clock::time_point now);
   bool answer_head(Connection& connection, Clock::time_point now);
   void send_some(Connection& connection, Clock::time_point now);
-  void drop_some(Connection& connection);
+  void drop_some(Connection& connection, Clock::time_point now);
+  void client_ended(Connection& connection, Clock::time_point now);
 
   void enter(Connection& connection, State state, Clock::time_point now);
   void watch(Connection& connection);
-  void close(Connection& connection);
+  void evict(Connection& connection);
   uint64_t index(const Connection& connection) const {
     return static_cast<uint64_t>(&connection - table_.data());
   }
@@ -232,7 +192,7 @@ void Server::Loop::run() {
     if (accept_again_ && now >= *accept_again_) set_accepting(true);
     if (accepting) accept_some(now);
   }
-  for (Connection& connection : table_) close(connection);
+  for (Connection& connection : table_) connection.close();
   listener_.reset();
 }
 
@@ -250,7 +210,10 @@ int Server::Loop::wait_ms(Clock::time_point now) const {
 
 void Server::Loop::accept_some(Clock::time_point now) {
   for (int i = 0; i < kMaxAcceptsPerTurn; ++i) {
-    Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    Fd socket(
+        accept4(listener_.get(), reinterpret_cast<sockaddr*>(&address), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) {
       // Anything else concerns one connection that is gone already (accept(2) lists them), or EAGAIN.
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) pause_accepting(now);
@@ -266,6 +229,7 @@ void Server::Loop::accept_some(Clock::time_point now) {
     }
     connections_.fetch_add(1, std::memory_order_relaxed);
     connection.socket = std::move(socket);
+    connection.client = client_of(address);
     connection.interest = EPOLLIN;
     enter(connection, State::idle, now);
     connection.deadline = now + deadlines_.head;  // a client that connects has something to say
@@ -287,22 +251,38 @@ void Server::Loop::set_accepting(bool on) {
 }
 
 Connection& Server::Loop::free_slot() {
-  // Who gives way: those that wait for the client to say something before those that are being answered, and
-  // among equals the one that has been at it longest. A scraper of good will is through its request in one
-  // turn.
-  auto before = [](const Connection& a, const Connection& b) {
-    const bool a_sends = a.state == State::sending;
-    const bool b_sends = b.state == State::sending;
-    return a_sends != b_sends ? b_sends : a.since < b.since;
-  };
+  // Who gives way: of the client that has the most connections, so that nobody's flood costs others theirs,
+  // the one that has stood still longest. A scraper of good will asks soon, and takes what it asked for.
   Connection* victim = &slots_.front();
+  ptrdiff_t most = 0;
   for (Connection& connection : slots_) {
     if (!connection.socket) return connection;
-    if (before(connection, *victim)) victim = &connection;
+    const ptrdiff_t shares = std::ranges::count(slots_, connection.client, &Connection::client);
+    if (shares > most || (shares == most && connection.since < victim->since)) {
+      victim = &connection;
+      most = shares;
+    }
   }
-  evicted_.fetch_add(1, std::memory_order_relaxed);
-  close(*victim);
+  evict(*victim);
   return *victim;
+}
+
+// Where the texts that responses hold have become too many bytes, those give way that stood still longest.
+void Server::Loop::limit_held(const Connection& latest) {
+  const auto text_of = [](const Connection& connection) { return connection.answer.body.view(); };
+  for (;;) {
+    size_t held = 0;
+    Connection* oldest = nullptr;
+    for (Connection& connection : slots_) {
+      const std::string_view text = text_of(connection);
+      if (text.empty()) continue;
+      const auto same = [&](const Connection& other) { return text_of(other).data() == text.data(); };
+      if (&*std::ranges::find_if(slots_, same) == &connection) held += text.size();
+      if (!same(latest) && (oldest == nullptr || connection.since < oldest->since)) oldest = &connection;
+    }
+    if (held <= kMaxHeldBytes || oldest == nullptr) return;
+    evict(*oldest);
+  }
 }
 
 void Server::Loop::expire(Clock::time_point now) {
@@ -316,8 +296,13 @@ void Server::Loop::expire(Clock::time_point now) {
       turn(connection, now);
       continue;
     }
+    if (state == State::lingering && !connection.is_taken()) {
+      connection.deadline = connection.since + deadlines_.response;
+      if (now < connection.deadline) continue;
+      timed_out_.fetch_add(1, std::memory_order_relaxed);
+    }
     if (state == State::sending) timed_out_.fetch_add(1, std::memory_order_relaxed);
-    close(connection);
+    connection.abort();
   }
 }
 
@@ -326,10 +311,8 @@ void Server::Loop::turn(Connection& connection, Clock::time_point now) {
   connection.runnable = false;
   if (!connection.socket) return;
   if (connection.state == State::lingering) {
-    drop_some(connection);
-    return;
-  }
-  if (connection.state != State::sending) {
+    drop_some(connection, now);
+  } else if (connection.state != State::sending) {
     // What is left of a pipeline first; it may hold a whole request.
     if (!answer_head(connection, now)) read_some(connection, now);
   }
@@ -342,7 +325,8 @@ void Server::Loop::read_some(Connection& connection, Clock::time_point now) {
   const size_t room = kMaxHeadBytes - connection.in.size();
   const ssize_t n = recv(connection.socket.get(), buffer.data(), room, MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
-  if (n <= 0) return close(connection);
+  if (n == 0) return client_ended(connection, now);
+  if (n < 0) return connection.close();
   connection.in.append(buffer.data(), static_cast<size_t>(n));
   answer_head(connection, now);
 }
@@ -380,33 +364,46 @@ bool Server::Loop::answer_head(Connection& connection, Clock::time_point now) {
   connection.searched = 0;
   requests_.fetch_add(1, std::memory_order_relaxed);
   enter(connection, State::sending, now);
+  limit_held(connection);
   return true;
 }
 
 void Server::Loop::send_some(Connection& connection, Clock::time_point now) {
   const size_t total = connection.answer.head.size() + connection.answer.body.view().size();
   while (connection.sent < total) {
-    const ssize_t n = send_answer(connection);
+    const ssize_t n = connection.send();
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (n < 0) return close(connection);
+    if (n < 0) return connection.close();
     connection.sent += static_cast<size_t>(n);
+    connection.since = now;
   }
   connection.answer.body.reset();
   if (connection.answer.close) {
     shutdown(connection.socket.get(), SHUT_WR);
     enter(connection, State::lingering, now);
-    drop_some(connection);
+    drop_some(connection, now);
     return;
   }
   enter(connection, State::idle, now);
   connection.runnable = !connection.in.empty();
 }
 
-void Server::Loop::drop_some(Connection& connection) {
+void Server::Loop::drop_some(Connection& connection, Clock::time_point now) {
   std::array<char, kDropBytes> buffer;
   const ssize_t n = recv(connection.socket.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
-  if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) close(connection);
+  if (n == 0) return client_ended(connection, now);
+  if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) connection.close();
+}
+
+// The client will say no more; it may still be taking its last response.
+void Server::Loop::client_ended(Connection& connection, Clock::time_point now) {
+  if (connection.is_taken()) return connection.close();
+  if (connection.state != State::lingering) {
+    shutdown(connection.socket.get(), SHUT_WR);
+    enter(connection, State::lingering, now);
+  }
+  connection.only_taking = true;
 }
 
 void Server::Loop::enter(Connection& connection, State state, Clock::time_point now) {
@@ -430,25 +427,21 @@ void Server::Loop::enter(Connection& connection, State state, Clock::time_point 
 }
 
 // While a response is being sent no more is read: a client that does not take its answers cannot ask for
-// more.
+// more. A client that ended is readable for good; with EPOLLET alone each change is told once, and the last
+// is that all has been taken.
 void Server::Loop::watch(Connection& connection) {
-  const uint32_t wanted = connection.state == State::sending ? EPOLLOUT : EPOLLIN;
+  const uint32_t wanted = connection.state == State::sending ? EPOLLOUT
+                          : connection.only_taking           ? EPOLLET
+                                                             : EPOLLIN;
   if (wanted == connection.interest) return;
   epoll_event event{.events = wanted, .data = {.u64 = index(connection)}};
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, connection.socket.get(), &event) != 0) return close(connection);
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, connection.socket.get(), &event) != 0) return connection.close();
   connection.interest = wanted;
 }
 
-void Server::Loop::close(Connection& connection) {
-  connection.socket.reset();  // leaves the epoll set with it: nothing else refers to the socket
-  connection.state = State::idle;
-  connection.in.clear();
-  connection.searched = 0;
-  connection.answer.head.clear();
-  connection.answer.body.reset();
-  connection.sent = 0;
-  connection.requests = 0;
-  connection.runnable = false;
+void Server::Loop::evict(Connection& connection) {
+  evicted_.fetch_add(1, std::memory_order_relaxed);
+  connection.abort();
 }
 
 Server::Server(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}

@@ -2,9 +2,11 @@
 //
 // The thread waits on every connection at once. Each step of a connection has an absolute deadline and a size
 // limit (below), so a client that drips bytes, sends nothing, or reads nothing costs one slot for a bounded
-// time; when all slots are taken, the one that has waited longest gives way to the newcomer. A response is
-// never copied: it is sent from where the text lies (http/text_slot.h), so stalled scrapers hold memory only
-// as long as the response's deadline.
+// time. When all slots are taken, a newcomer gets one of the client that has the most: the one that has stood
+// still longest. A response is never copied: it is sent from where the text lies (http/text_slot.h), so
+// stalled scrapers hold memory only as long as the response's deadline, and kMaxHeldBytes of it at most. What
+// a client has not taken when its connection is ended is dropped by a reset; the kernel would keep it for
+// minutes.
 //
 // Ownership: owns its socket and thread; the slot and predicate of ServerOptions outlive it. Thread-safety:
 // start and stop from one thread; port() and counters() from any.
@@ -26,6 +28,9 @@ namespace kitty::http {
 inline constexpr size_t kMaxConnections = 64;
 // A request line and its headers; Prometheus sends about 400 bytes.
 inline constexpr size_t kMaxHeadBytes = 8192;
+// Different texts that responses hold at once, in bytes; more, and those that have stood still longest give
+// way. Readers as slow as they may be share a text that is not over 600 kB for the 5 s that they have.
+inline constexpr size_t kMaxHeldBytes = size_t{6} << 20;
 // Requests on one connection; the answer to the last says so.
 inline constexpr size_t kMaxRequestsPerConnection = 1000;
 
@@ -40,7 +45,7 @@ struct Deadlines {
   std::chrono::milliseconds idle{40000};
   // From the end of a response that closes the connection to the close. Until then what the client still
   // sends is read and dropped: a close with bytes unread would reset the connection and could take the
-  // response with it.
+  // response with it. Where the client has not taken it all by then, `response` counts.
   std::chrono::milliseconds linger{1000};
 };
 
@@ -57,7 +62,7 @@ struct ServerOptions {
 struct ServerCounters {
   uint64_t connections = 0;
   uint64_t requests = 0;               // refused ones included
-  uint64_t connections_evicted = 0;    // gave way to a newcomer, as many as allowed being open
+  uint64_t connections_evicted = 0;    // gave way: as many as allowed were open, or held too much text
   uint64_t connections_timed_out = 0;  // missed the deadline of a request or a response
 };
 

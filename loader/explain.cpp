@@ -85,7 +85,9 @@ std::string explain_denial(const Refusal& refusal, const HostFacts& host) {
     return "kernel.perf_event_paranoid is " + std::to_string(paranoid) +
            "; distributions that know values above 2 then want CAP_SYS_ADMIN: grant that, or set it to 2";
   }
-  if (host.seccomp_mode == kSeccompFilter) {
+  // Filters see the system call, not what is loaded or attached by it: with maps there, bpf is let through.
+  const bool is_first_of_its_call = refusal.step == Step::create_map || refusal.step == Step::open_kprobe;
+  if (host.seccomp_mode == kSeccompFilter && is_first_of_its_call) {
     return "no capability is missing, but a seccomp filter is on: allow bpf and perf_event_open in its "
            "profile";
   }

@@ -4,6 +4,7 @@
 #include <linux/bpf.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -66,8 +67,6 @@ constexpr auto kAllowed = std::to_array<uint32_t>({
     SYS_ppoll,
     SYS_eventfd2,
     // Threads, memory, time, signals to itself, the end.
-    SYS_clone,
-    SYS_clone3,
     SYS_set_robust_list,
     SYS_rseq,
     SYS_futex,
@@ -125,8 +124,8 @@ constexpr sock_filter unless_equal(uint32_t value, uint8_t otherwise) {
 constexpr uint32_t kRefuse = SECCOMP_RET_ERRNO | EPERM;
 
 constexpr auto make_filter() {
-  constexpr size_t kHead = 7, kBpf = 2 + 2 * kAllowedBpf.size() + 1;
-  std::array<sock_filter, kHead + 2 * kAllowed.size() + kBpf + 1> filter{};
+  constexpr size_t kHead = 7, kClone = 7, kBpf = 2 + 2 * kAllowedBpf.size() + 1;
+  std::array<sock_filter, kHead + 2 * kAllowed.size() + kClone + kBpf + 1> filter{};
   size_t n = 0;
   filter[n++] = load(offsetof(seccomp_data, arch));
   filter[n++] = BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kArchitecture, 1, 0);
@@ -139,6 +138,14 @@ constexpr auto make_filter() {
     filter[n++] = unless_equal(number, 1);
     filter[n++] = give(SECCOMP_RET_ALLOW);
   }
+  // Its flags are in memory, where a filter cannot look; the C library then uses clone().
+  filter[n++] = unless_equal(SYS_clone3, 1);
+  filter[n++] = give(SECCOMP_RET_ERRNO | ENOSYS);
+  filter[n++] = unless_equal(SYS_clone, 4);
+  filter[n++] = load(offsetof(seccomp_data, args));
+  filter[n++] = BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_THREAD, 0, 1);
+  filter[n++] = give(SECCOMP_RET_ALLOW);
+  filter[n++] = give(kRefuse);
   filter[n++] = unless_equal(SYS_bpf, static_cast<uint8_t>(kBpf - 1));
   filter[n++] = load(offsetof(seccomp_data, args));  // the low half; its command is an int
   for (const uint32_t command : kAllowedBpf) {

@@ -7,6 +7,9 @@ namespace kitty::verdict {
 
 namespace {
 
+// Of what windows said before two agreed: a watch may last for days.
+constexpr size_t kMaxSeenBytes = 1024;
+
 // What two windows must have in common to agree; empty where a window says nothing. Not the reason: a queue
 // that fills may read latency first.
 std::string said(const JobVerdict& verdict) {
@@ -45,7 +48,8 @@ void Watch::add(double begin_s, const std::vector<JobVerdict>& verdicts) {
     if (standing.verdict && is_vaguer(verdict, *standing.verdict)) continue;
     Run& run = runs_[verdict.job];
     if (run.said != now) {
-      standing.seen += (standing.seen.empty() ? "" : ", then ") + now;
+      if (!standing.verdict && standing.seen.size() < kMaxSeenBytes)
+        standing.seen += (standing.seen.empty() ? "" : ", then ") + now;
       run = {.said = std::move(now), .length = 0, .begin_s = begin_s};
     }
     ++run.length;

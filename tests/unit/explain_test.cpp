@@ -145,6 +145,9 @@ TEST(Explain, NamesTheReason) {
        "no capability is missing: a policy of this host refuses it"},
       {"seccomp", refused(Step::create_map, EPERM), with([](HostFacts& host) { host.seccomp_mode = 2; }),
        "no capability is missing, but a seccomp filter is on: allow bpf and perf_event_open in its profile"},
+      {"seccomp lets bpf through once there are maps", refused(Step::load_program, EPERM),
+       with([](HostFacts& host) { host.seccomp_mode = 2; }),
+       "no capability is missing: a policy of this host refuses it"},
       {"seccomp does not hide a missing capability", refused(Step::create_map, EPERM),
        with([](HostFacts& host) {
          host.seccomp_mode = 2;

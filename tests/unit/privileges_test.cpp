@@ -104,6 +104,7 @@ TEST(SyscallFilter, RefusesWhatServingDoesNotNeed) {
               MUST(status_field("Seccomp") == "2");
               MUST(status_field("NoNewPrivs") == "1");
               MUST(try_to_execute() == -1 && errno == EPERM);
+              MUST(fork() == -1 && errno == EPERM);
               for (const long number : {SYS_ptrace, SYS_mount, SYS_perf_event_open, SYS_kexec_load, SYS_setns,
                                         SYS_process_vm_writev, SYS_init_module, SYS_unlinkat, SYS_kill}) {
                 MUST(syscall(number, 0, 0, 0, 0, 0) == -1 && errno == EPERM);

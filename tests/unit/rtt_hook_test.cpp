@@ -6,6 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <iterator>
 #include <optional>
 
 #include "collector/embedded_object.h"
@@ -146,6 +149,51 @@ TEST(RttHook, AMissingBtfFileIsAReasonNotAnEnd) {
   EXPECT_EQ(source.hook.name, "none");
   ASSERT_EQ(source.hook.refusals.size(), 1U);
   EXPECT_NE(source.hook.refusals[0].reason.find("/nonexistent.btf"), std::string::npos);
+}
+
+size_t open_descriptors() {
+  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
+}
+
+// A link or a program that is kept is a descriptor.
+TEST(TryHooks, LeavesNothingAttached) {
+  const size_t before = open_descriptors();
+  (void)try_hooks(embedded_object(), "");
+  EXPECT_EQ(open_descriptors(), before);
+}
+
+// Each rung asked for by name must come to the same end, and what refuses it must have the same reason.
+TEST(TryHooks, AgreesWithTheLadderRungByRung) {
+  KITTY_NEEDS_KERNEL();
+  const HookTrials trials = try_hooks(embedded_object(), "");
+  EXPECT_TRUE(trials.has_btf);
+  ASSERT_TRUE(trials.obstacle.reason.empty()) << trials.obstacle.reason;
+  const auto names = rtt_hook_names();
+  ASSERT_EQ(trials.hooks.size(), names.size() + 3);
+  for (size_t i = 0; i < names.size(); ++i) {
+    const HookTrial& trial = trials.hooks[i];
+    EXPECT_EQ(trial.hook, names[i]);
+    const RttSource source = open(names[i]);
+    EXPECT_EQ(trial.reason.empty(), source.hook.name == names[i]) << names[i] << ": " << trial.reason;
+    EXPECT_EQ(trial.reason.find('\n'), std::string::npos) << "one line";
+    if (source.hook.refusals.empty()) continue;
+    // The ladder names the program too.
+    const std::string& reason = source.hook.refusals.front().reason;
+    EXPECT_TRUE(reason.ends_with(trial.reason.substr(trial.reason.find(": ")))) << reason << trial.reason;
+  }
+  EXPECT_EQ(trials.hooks[names.size()].hook, "raw_tp/tcp_retransmit_skb");
+  EXPECT_EQ(trials.hooks[names.size() + 1].hook, "raw_tp/sched_process_exec");
+  EXPECT_EQ(trials.hooks.back().hook, "iter/task_file");
+  const RttSource source = open("auto");
+  EXPECT_EQ(trials.hooks.back().reason.empty(), source.rows != nullptr);
+}
+
+TEST(TryHooks, WithoutTypeInformationThereIsOneObstacle) {
+  const HookTrials trials = try_hooks(embedded_object(), "/nonexistent.btf");
+  EXPECT_FALSE(trials.has_btf);
+  EXPECT_TRUE(trials.hooks.empty());
+  EXPECT_EQ(trials.obstacle.err, ENOENT);
+  EXPECT_NE(trials.obstacle.reason.find("/nonexistent.btf"), std::string::npos);
 }
 
 TEST(SelfTest, WithoutAHookItSaysThatNothingFired) {

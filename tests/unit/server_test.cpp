@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "http/connection.h"
 #include "http/exposition.h"
 
 namespace kitty::http {
@@ -42,13 +43,15 @@ struct Response {
 // A client over a blocking socket. Reads give up after kPatience.
 class Client {
  public:
-  explicit Client(uint16_t port, int receive_buffer_bytes = 0)
+  explicit Client(uint16_t port, int receive_buffer_bytes = 0, uint32_t source = INADDR_LOOPBACK)
       : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     if (receive_buffer_bytes != 0) {
       setsockopt(socket_.get(), SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes, sizeof receive_buffer_bytes);
     }
     sockaddr_in address{};
     address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(source);
+    (void)bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
     address.sin_port = htons(port);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     connected_ = connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
@@ -358,6 +361,64 @@ TEST_F(ServerTest, ANewcomerIsServedHoweverManyConnectionsDoNotRead) {
   EXPECT_EQ(server_->counters().connections_evicted, 1U);
 }
 
+TEST_F(ServerTest, AFloodFromOneAddressCostsOthersNothing) {
+  start(kPatient);
+  publish("up 1\n");
+  Client kept(port());
+  ASSERT_EQ(kept.get("/metrics").body, "up 1\n");
+  Client half(port());
+  ASSERT_TRUE(half.send("GET /metrics HT"));
+  constexpr uint32_t kOther = INADDR_LOOPBACK + 1;
+  std::vector<Client> flood;
+  for (size_t i = 0; i < 3 * kMaxConnections; ++i) {
+    flood.emplace_back(port(), 0, kOther);
+    ASSERT_TRUE(flood.back().send(i % 2 == 0 ? "" : "GET /metrics HTTP/1.1\r\n\r\n"));
+  }
+  while (server_->counters().connections < 2 + flood.size()) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_EQ(kept.get("/metrics").body, "up 1\n");
+  ASSERT_TRUE(half.send("TP/1.1\r\n\r\n"));
+  EXPECT_EQ(half.response().body, "up 1\n");
+  EXPECT_EQ(server_->counters().connections_evicted, 2 * kMaxConnections + 2);
+}
+
+TEST_F(ServerTest, TextsThatSlowReadersHoldAreBounded) {
+  start(kPatient);
+  publish(std::string(kMaxTextBytes, 'a'));
+  Client first(port(), 4096);
+  ASSERT_TRUE(first.send("GET /metrics HTTP/1.1\r\n\r\n"));
+  while (server_->counters().requests < 1) std::this_thread::sleep_for(milliseconds(1));
+  publish(std::string(kMaxTextBytes, 'b'));
+  std::vector<Client> later;
+  for (uint64_t i = 0; i < 4; ++i) {
+    later.emplace_back(port(), 4096);
+    ASSERT_TRUE(later.back().send("GET /metrics HTTP/1.1\r\n\r\n"));
+    while (server_->counters().requests < 2 + i) std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_LT(first.response().body.size(), kMaxTextBytes);
+  EXPECT_EQ(server_->counters().connections_evicted, 1U);
+  EXPECT_EQ(later.front().response().body, std::string(kMaxTextBytes, 'b'));
+}
+
+TEST_F(ServerTest, AClientThatHalfClosesAndDoesNotReadIsReset) {
+  start(Deadlines{.response = milliseconds(1000), .linger = milliseconds(200)});
+  const std::string text(200'000, 'x');  // the kernel takes all of it
+  publish(text);
+  Client stalled(port(), 4096);
+  ASSERT_TRUE(stalled.send("GET /metrics HTTP/1.1\r\n\r\n"));
+  stalled.half_close();
+  Client reads(port(), 4096);
+  ASSERT_TRUE(reads.send("GET /metrics HTTP/1.1\r\n\r\n"));
+  reads.half_close();
+  std::this_thread::sleep_for(milliseconds(300));  // beyond linger
+  EXPECT_EQ(reads.response().body, text);
+  const auto before = steady_clock::now();
+  while (server_->counters().connections_timed_out == 0 && steady_clock::now() - before < kPatience) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_LT(stalled.response().body.size(), text.size());
+  EXPECT_EQ(server_->counters().connections_timed_out, 1U);
+}
+
 TEST_F(ServerTest, AConnectionIsClosedAfterItsLastRequest) {
   start();
   Client client(port());
@@ -367,6 +428,26 @@ TEST_F(ServerTest, AConnectionIsClosedAfterItsLastRequest) {
   const Response last = client.get("/-/healthy");
   EXPECT_NE(last.head.find("Connection: close\r\n"), std::string::npos) << last.head;
   EXPECT_TRUE(client.is_closed());
+}
+
+TEST(ClientOf, AddressesOfOneHostAreOneClient) {
+  const auto client = [](const char* text) {
+    sockaddr_storage address{};
+    auto& v4 = reinterpret_cast<sockaddr_in&>(address);
+    auto& v6 = reinterpret_cast<sockaddr_in6&>(address);
+    if (inet_pton(AF_INET, text, &v4.sin_addr) == 1) {
+      address.ss_family = AF_INET;
+    } else {
+      EXPECT_EQ(inet_pton(AF_INET6, text, &v6.sin6_addr), 1) << text;
+      address.ss_family = AF_INET6;
+    }
+    return client_of(address);
+  };
+  EXPECT_EQ(client("10.0.0.1"), client("::ffff:10.0.0.1"));
+  EXPECT_EQ(client("2001:db8::1"), client("2001:db8::2:1"));
+  EXPECT_NE(client("10.0.0.1"), client("10.0.0.2"));
+  EXPECT_NE(client("::ffff:10.0.0.1"), client("::ffff:10.0.0.2"));
+  EXPECT_NE(client("2001:db8::1"), client("2001:db8:0:1::1"));
 }
 
 // select() cannot tell descriptors from 1024 on; a server that uses it goes silent there.
