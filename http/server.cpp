@@ -18,6 +18,7 @@
 #include <string_view>
 #include <system_error>
 #include <thread>
+#include <tuple>
 
 #include "base/fd.h"
 #include "base/log.h"
@@ -252,15 +253,20 @@ void Server::Loop::set_accepting(bool on) {
 
 Connection& Server::Loop::free_slot() {
   // Who gives way: of the client that has the most connections, so that nobody's flood costs others theirs,
-  // the one that has stood still longest. A scraper of good will asks soon, and takes what it asked for.
-  Connection* victim = &slots_.front();
-  ptrdiff_t most = 0;
+  // one that has its answer and asks nothing more, else the one that has stood still longest. A scraper of
+  // good will asks soon, and takes what it asked for.
+  Connection* victim = nullptr;
+  std::tuple<ptrdiff_t, bool, Clock::duration> most;
+  const Clock::time_point now = Clock::now();
   for (Connection& connection : slots_) {
     if (!connection.socket) return connection;
-    const ptrdiff_t shares = std::ranges::count(slots_, connection.client, &Connection::client);
-    if (shares > most || (shares == most && connection.since < victim->since)) {
+    const bool is_answered =
+        connection.state == State::lingering || (connection.state == State::idle && connection.requests > 0);
+    const std::tuple claim(std::ranges::count(slots_, connection.client, &Connection::client), is_answered,
+                           now - connection.since);
+    if (victim == nullptr || claim > most) {
       victim = &connection;
-      most = shares;
+      most = claim;
     }
   }
   evict(*victim);

@@ -347,6 +347,20 @@ TEST_F(ServerTest, ANewcomerIsServedHoweverManyConnectionsAreOpen) {
   EXPECT_FALSE(idle.back().is_closed(milliseconds(0)));
 }
 
+TEST_F(ServerTest, WhoHasItsAnswerGivesWayToWhoHasNone) {
+  start(kPatient);
+  publish("up 1\n");
+  Client slow(port());
+  while (server_->counters().connections < 1) std::this_thread::sleep_for(milliseconds(1));
+  std::vector<Client> answered;
+  for (size_t i = 0; i < kMaxConnections + 20; ++i) {
+    answered.emplace_back(port());
+    ASSERT_EQ(answered.back().get("/metrics").body, "up 1\n");
+  }
+  EXPECT_EQ(slow.get("/metrics").body, "up 1\n");
+  EXPECT_EQ(server_->counters().connections_evicted, 21U);
+}
+
 TEST_F(ServerTest, ANewcomerIsServedHoweverManyConnectionsDoNotRead) {
   start(kPatient);
   publish(std::string(kMaxTextBytes, 'x'));
