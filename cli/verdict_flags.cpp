@@ -48,6 +48,7 @@ constexpr std::array kThresholds = {
     Threshold{"busy_ratio", &Thresholds::busy_ratio},
     Threshold{"far_busy_share", &Thresholds::far_busy_share},
     Threshold{"far_busy_ratio", &Thresholds::far_busy_ratio},
+    Threshold{"slower_ratio", &Thresholds::slower_ratio},
     Threshold{"same_work_ratio", &Thresholds::same_work_ratio},
     Threshold{"stall_s", &Thresholds::stall_s},
     Threshold{"max_named_links", &Thresholds::max_named_links},

@@ -423,9 +423,13 @@ bool judge_busy(const Job& job, JobVerdict& verdict) {
   const auto stands_out = [&](double share, double ratio) {
     return busiest.busy_share > share && busiest.busy_share > ratio * senders[1].busy_share;
   };
-  if ((!stands_out(job.limits.busy_share, job.limits.busy_ratio) &&
-       !stands_out(job.limits.far_busy_share, job.limits.far_busy_ratio)) ||
-      job.units[busiest.unit].queue_bytes < job.limits.throttle_queue_floor_bytes ||
+  const UnitEvidence& unit = job.units[busiest.unit];
+  const bool has_queue = unit.queue_bytes >= job.limits.throttle_queue_floor_bytes;
+  const bool is_slower = unit.best_rtt_s && unit.times_median >= job.limits.slower_ratio;
+  const bool is_busy = has_queue && stands_out(job.limits.busy_share, job.limits.busy_ratio);
+  const bool is_far_busier =
+      (has_queue || is_slower) && stands_out(job.limits.far_busy_share, job.limits.far_busy_ratio);
+  if ((!is_busy && !is_far_busier) ||
       busiest.data_per_s > job.limits.same_work_ratio * lower_median(std::move(rates))) {
     return false;
   }

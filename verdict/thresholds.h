@@ -61,6 +61,9 @@ inline constexpr double kBusyRatio = 1.5;
 // but for a compute straggler's 2.8 times, at 11 %.
 inline constexpr double kFarBusyShare = 0.45;
 inline constexpr double kFarBusyRatio = 3;
+// A queue is what a moment shows: that of an MPI rank, throttled but sending in bursts, was empty in four
+// scrapes running. Its best link's RTT, 2.3 to 3.7 times the median rank's, then stands for it.
+inline constexpr double kSlowerRatio = 2;
 // A rank that sends more than this many times what the others send is busy because of its own work: a
 // broadcast, a parameter server. All ranks of a throttled ring send alike.
 inline constexpr double kSameWorkRatio = 1.5;
@@ -99,6 +102,7 @@ struct Thresholds {
   double busy_ratio = kBusyRatio;
   double far_busy_share = kFarBusyShare;
   double far_busy_ratio = kFarBusyRatio;
+  double slower_ratio = kSlowerRatio;
   double same_work_ratio = kSameWorkRatio;
   double stall_s = kStallS;
   double max_named_links = kMaxNamedLinks;

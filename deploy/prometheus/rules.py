@@ -585,18 +585,25 @@ class Rules:
         rate = f"sum by ({self.U}) (kitty:flow_data_segments_judged:rate)"
         next_ = f"max by ({self.J}) ({busy} unless on ({self.U}) {top})"
         others = self.lower_median(f"({rate} unless on ({self.U}) {top})")
+        queued = f"sum by ({self.U}) (kitty:flow_queue_bytes:mean) >= {self.k.ThrottleQueueFloorBytes}"
+        slower = (
+            f"kitty:unit_rtt_seconds:best >= on ({self.J}) group_left () "
+            f"({self.k.SlowerRatio} * kitty:job_rtt_seconds:median)"
+        )
         self.record(
             "kitty:busy_unit",
             "Where a queue does not show in the RTT: one unit is busy most of the time with bytes queued, the next "
-            "far less, or a good part of it and the next hardly, though it sends no more than they do.",
+            "far less; or a good part of it, the next hardly, and its RTT is longer or bytes are queued; though it sends no more than they do.",
             f"""
             (
               ({top}) > {self.k.BusyShare} > on ({self.J}) group_left () ({self.k.BusyRatio} * {next_})
-              or ({top}) > {self.k.FarBusyShare} > on ({self.J}) group_left () ({self.k.FarBusyRatio} * {next_})
+              and on ({self.U}) {queued}
+              or
+              ({top}) > {self.k.FarBusyShare} > on ({self.J}) group_left () ({self.k.FarBusyRatio} * {next_})
+              and on ({self.U}) ({queued} or {slower})
             )
             and on ({self.J}) kitty:job_units
             and on ({self.J}) count by ({self.J}) ({busy}) >= 3
-            and on ({self.U}) sum by ({self.U}) (kitty:flow_queue_bytes:mean) >= {self.k.ThrottleQueueFloorBytes}
             unless on ({self.U}) {rate} > on ({self.J}) group_left () ({self.k.SameWorkRatio} * ({others}))
             unless on ({self.J}) (kitty:slow_unit or kitty:slow_link or kitty:lossy_flow or kitty:stalled_flow)""",
         )

@@ -450,6 +450,12 @@ INSTANTIATE_TEST_SUITE_P(
                s.outward(0, [](Sent& f) { f.busy_percent = 9; });
              },
              Kind::healthy, "", ""},
+        Case{"busy with nothing queued at the moment, and slower than the others",
+             [](Scenario& s) {
+               s.outward(2, [](Sent& f) { f.busy_percent = 25; });
+               s.both_ways(2, [](Sent& f) { f.rtt_ms = 0.8; });
+             },
+             Kind::throttle, "2", "rank 2 had data in flight or queued 50 % of the time, the next 8 %"},
         Case{"busy with nothing queued: its peers think before they answer",
              [](Scenario& s) { s.outward(2, [](Sent& f) { f.busy_percent = 88; }); }, Kind::healthy, "", ""},
         Case{"busy, and so is the next",
