@@ -1,15 +1,19 @@
 # kitty. `make run` installs what is missing, builds and runs the agent; `make test` does so and passes everything.
 # V=1 shows the commands, WERROR=1 makes warnings errors. Variables worth setting: CACHE (what is fetched, outside the tree), HTTPLIB (a folder with
-# cpp-httplib 0.18's httplib.h, where it cannot be fetched), KITTY_SYMBOL_KERNEL (a bzImage with tcp_rtt_estimator).
+# cpp-httplib 0.18's httplib.h, where it cannot be fetched), KITTY_SYMBOL_KERNEL (a bzImage with tcp_rtt_estimator),
+# ARCH (x86_64 or aarch64, where it is not this machine's: cross-built by Debian's toolchain into build/ARCH).
 include version.mk
 
-B       := build
+HOST    := $(shell uname -m)
+ARCH    := $(HOST)
+CROSS   := $(filter-out $(HOST),$(ARCH))
+B       := build$(CROSS:%=/%)
 CACHE   ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kitty
 HTTPLIB ?= $(CACHE)/cpp-httplib
-CXX     := g++
+cxx      = $(patsubst %,%-linux-gnu-,$(filter-out $(HOST),$(1)))g++
+CXX     := $(call cxx,$(ARCH))
 CLANG   := clang-19
 FUZZ_SECONDS ?= 60
-ARCH    := $(shell uname -m)
 Q       := $(if $(V),,@)
 say      = @printf '  %-7s %s\n' '$(1)' '$(2)'
 export CACHE
@@ -20,12 +24,21 @@ PACKAGES_TEST  := libgtest-dev libbpf-dev libelf-dev zlib1g-dev libclang-rt-19-d
   buildah podman runc systemd iproute2 nftables qemu-system-x86 busybox-static cpio kmod xz-utils zstd file util-linux procps
 
 PACKAGES_IMAGE := buildah
+DISTS          := x86_64 aarch64
+PACKAGES_DIST  := python3 $(foreach a,$(filter-out $(HOST),$(DISTS)),g++-$(subst _,-,$(a))-linux-gnu)
 
+PACKAGES_LONG  := $(PACKAGES_DIST) qemu-user qemu-system-arm
+
+# What a binary would say of where it was built: cpp-httplib's assertions, the BPF object's line table.
+NOPATHS  := -ffile-prefix-map=$(HTTPLIB)/=
 WARN     := -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor -Wold-style-cast $(if $(WERROR),-Werror)
-CXXFLAGS := -std=c++23 $(WARN) -I. -isystem $(HTTPLIB) -DKITTY_VERSION='"$(VERSION)"' \
+CXXFLAGS := -std=c++23 $(WARN) -I. -isystem $(HTTPLIB) $(NOPATHS) -DKITTY_VERSION='"$(VERSION)"' \
   -DKITTY_BPF_OBJECT='"$(B)/kprobe.bpf.o"' -MMD -MP
 RELEASE  := -Os -flto=auto -ffunction-sections -fdata-sections -fstack-protector-strong -D_FORTIFY_SOURCE=2
 LDRELEASE := -static -flto=auto -Wl,--gc-sections -Wl,--build-id=none -Wl,-z,noexecstack -s
+# Another architecture's C library: not the one that comes with the cross-compiler, which gets no security updates.
+LIBC     := $(CROSS:%=$(CACHE)/libc-%)
+LDRELEASE += $(LIBC:%=-B%/ -L%)
 # SANITIZE=address,undefined or SANITIZE=thread builds the tests into a folder of their own.
 comma   := ,
 CHECK   := -g1 $(addprefix -fsanitize=,$(SANITIZE)) $(if $(SANITIZE),-fno-sanitize-recover=all)
@@ -34,7 +47,8 @@ T       := $(B)/check$(addprefix -,$(subst $(comma),-,$(SANITIZE)))
 # A kprobe's arguments are in registers, so the BPF object is one of its architecture.
 BPF_ARCH_x86_64 := x86
 BPF_ARCH_aarch64 := arm64
-BPFFLAGS := -target bpf -mcpu=v3 -O2 -g -Wall -Wextra -Werror -I. -I/usr/include/$(ARCH)-linux-gnu
+BPF_UAPI := -I/usr/include/$(ARCH)-linux-gnu $(CROSS:%=-I/usr/%-linux-gnu/include)
+BPFFLAGS := -target bpf -mcpu=v3 -O2 -g -Wall -Wextra -Werror -I. $(BPF_UAPI) -fdebug-compilation-dir=.
 
 SOURCES  := $(wildcard base/*.cpp loader/*.cpp procfs/*.cpp collector/*.cpp http/*.cpp cli/*.cpp verdict/*.cpp privileges/*.cpp)
 OBJECTS  := $(patsubst %.cpp,$(B)/release/%.o,main.cpp $(SOURCES))
@@ -52,12 +66,12 @@ run: packages-build
 test: packages-build packages-test
 	$(Q)tests/all
 
-test-long: packages-build packages-test
+test-long: packages-build packages-test packages-long
 	$(Q)tests/all long
 
 # The steps of tests/all, each of use by itself.
 unit: $(T)/unit_tests
-	$(Q)$(if $(filter thread,$(SANITIZE)),setarch -R) $(T)/unit_tests --gtest_brief=1 $(if $(TESTS),--gtest_filter='$(TESTS)')
+	$(Q)$(if $(CROSS),tests/dist/emulate $(CROSS)) $(if $(filter thread,$(SANITIZE)),setarch -R) $(T)/unit_tests --gtest_brief=1 $(if $(TESTS),--gtest_filter='$(TESTS)')
 
 lint:
 	$(Q)tests/lint
@@ -81,8 +95,10 @@ vm-kernel:
 packages-build: ; $(Q)tools/install-packages $(PACKAGES_BUILD)
 packages-test: ; $(Q)tools/install-packages $(PACKAGES_TEST)
 packages-image: ; $(Q)tools/install-packages $(PACKAGES_IMAGE)
+packages-long: ; $(Q)tools/install-packages $(PACKAGES_LONG)
+packages-dist: ; $(Q)tools/install-packages $(PACKAGES_DIST)
 
-$(B)/kitty: $(OBJECTS)
+$(B)/kitty: $(OBJECTS) | $(LIBC:%=%/origin)
 	$(call say,LINK,$@)
 	$(Q)$(CXX) $(RELEASE) $(LDRELEASE) -o $@ $^
 
@@ -103,11 +119,40 @@ $(B)/kprobe.bpf.o: kprobe.bpf.c kprobe.h
 $(B)/release/collector/embedded_object.o $(T)/collector/embedded_object.o: $(B)/kprobe.bpf.o
 $(B)/release/http/page.o $(T)/http/page.o $(B)/fuzz/http/page.o: http/page.html
 
+# A release: $(B)/dist, built from nothing, the same to the byte whenever and wherever Debian's packages are the same.
+DIST := $(B)/dist
+NAME := kitty-$(VERSION)
+JOBS  = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
+dist: packages-build packages-dist $(HTTPLIB)/httplib.h.copyright
+	$(Q)rm -rf $(DIST) $(DIST)-build && mkdir -p $(DIST)
+	$(Q)$(foreach a,$(filter-out $(HOST),$(DISTS)),tools/fetch-libc $(a) $(CACHE)/libc-$(a) &&) true
+	$(Q)$(foreach a,$(DISTS),$(MAKE) --no-print-directory $(JOBS) ARCH=$(a) B=$(DIST)-build/$(a) all &&) true
+	$(Q)$(foreach a,$(DISTS),install -m 755 $(DIST)-build/$(a)/kitty $(DIST)/$(NAME)-linux-$(a) &&) rm -r $(DIST)-build
+	$(call say,LIST,$(DIST))
+	$(Q)umask 022 && tools/dist-contents $(VERSION) $(HTTPLIB) $(DIST) $(foreach a,$(DISTS),$(a)=$(call cxx,$(a))$(patsubst %,$(comma)$(CACHE)/libc-%,$(filter-out $(HOST),$(a))))
+	$(Q)umask 022 && cd $(DIST) && sha256sum $(foreach a,$(DISTS),$(NAME)-linux-$(a) $(NAME)-linux-$(a).cdx.json) \
+	  $(NAME)-LICENSES.txt >SHA256SUMS && cat SHA256SUMS
+
+$(CACHE)/libc-%/origin:
+	$(call say,FETCH,$(@D))
+	$(Q)tools/fetch-libc $* $(@D)
+
+# Only where the header was fetched: a folder of somebody else's is not written to, and must bring its LICENSE.
+$(HTTPLIB)/httplib.h.copyright: | $(HTTPLIB)/httplib.h
+	$(Q)[ ! -r $(HTTPLIB)/httplib.h.origin ] || tools/fetch-httplib $(HTTPLIB)
+
 # The other architectures' objects are compiled so that they keep compiling; what the binary embeds is its own.
 bpf-all: $(patsubst %,$(B)/kprobe.%.bpf.o,x86 arm64)
 $(B)/kprobe.%.bpf.o: kprobe.bpf.c kprobe.h
 	$(call say,BPF,$< $*)
 	$(Q)mkdir -p $(@D) && $(CLANG) $(BPFFLAGS) -D__TARGET_ARCH_$* -c -o $@ $<
+
+# Debian's library is this machine's; for another one it is compiled from the sources that its package brings along.
+GTEST_SOURCES := /usr/src/googletest/googletest
+GTEST := $(if $(CROSS),$(T)/gtest-all.o $(T)/gtest_main.o -static -z muldefs $(LIBC:%=-B%/ -L%),-lgtest -lgtest_main)
+$(T)/gtest-all.o $(T)/gtest_main.o: $(T)/%.o: $(GTEST_SOURCES)/src/%.cc
+	$(call say,CXX,$<)
+	$(Q)mkdir -p $(@D) && $(CXX) -std=c++23 -g1 -w -I$(GTEST_SOURCES) -I$(GTEST_SOURCES)/include -c -o $@ $<
 
 # Google Test's header costs more than most tests: compiled once a flavour.
 $(T)/gtest.h.gch: Makefile
@@ -119,9 +164,9 @@ $(T)/%.o: %.cpp | $(HTTPLIB)/httplib.h
 	$(call say,CXX,$< $(SANITIZE))
 	$(Q)mkdir -p $(@D) && $(CXX) $(CXXFLAGS) $(CHECK) -c -o $@ $<
 
-$(T)/unit_tests: $(UNITOBJS) $(LIBOBJS)
+$(T)/unit_tests: $(UNITOBJS) $(LIBOBJS) $(filter %.o,$(GTEST)) | $(LIBC:%=%/origin)
 	$(call say,LINK,$@)
-	$(Q)$(CXX) $(CHECK) -o $@ $^ -lgtest -lgtest_main
+	$(Q)$(CXX) $(CHECK) -o $@ $(UNITOBJS) $(LIBOBJS) $(GTEST)
 
 $(B)/exposition-check: $(T)/tests/exposition_check_main.o $(LIBOBJS)
 	$(Q)$(CXX) $(CHECK) -o $@ $^
@@ -141,6 +186,7 @@ clean:
 	rm -rf $(B)
 
 -include $(wildcard $(B)/*/*.d $(B)/*/*/*.d $(B)/*/*/*/*.d)
-.PHONY: all run test test-long unit lint image bench vm-kernel packages-build packages-test packages-image bpf-all clean
+.PHONY: all run test test-long unit lint image bench vm-kernel packages-build packages-test packages-image packages-long packages-dist dist \
+  bpf-all clean
 .DELETE_ON_ERROR:
 .SECONDARY:

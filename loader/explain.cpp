@@ -191,7 +191,8 @@ std::string explain_attach(const Refusal& refusal, const HostFacts& host) {
       }
       return "this kernel has no symbol " + target + ": inlined or absent";
     case kEnotsupp:
-      return "this kernel cannot attach to functions on this architecture (arm64 can since 6.0)";
+      // 2aa6ac03516d of 6.4, ftrace's direct calls: from 6.0 on the program loads, and is refused here.
+      return "this kernel cannot attach to functions on this architecture (arm64 can since 6.4)";
     case EBUSY:
       return target + " is held by another tracer or a live patch";
     case E2BIG:

@@ -210,7 +210,7 @@ TEST(Explain, NamesTheReason) {
        }),
        "was it attached before? Kernel 5.10 attaches a program to tcp_x once"},
       {"no trampolines", refused(Step::attach, 524), root(),
-       "this kernel cannot attach to functions on this architecture (arm64 can since 6.0)"},
+       "this kernel cannot attach to functions on this architecture (arm64 can since 6.4)"},
       {"held", refused(Step::attach, EBUSY), root(), "tcp_x is held by another tracer or a live patch"},
       {"crowded", refused(Step::attach, E2BIG), root(),
        "as many programs as the kernel allows are already attached to tcp_x"},

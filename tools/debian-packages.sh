@@ -1,5 +1,5 @@
-# Sourced by fetch-kernel and build-kernel: Debian packages of any suite, by tools/private-apt.sh.
-. "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../tools/private-apt.sh"
+# Sourced: Debian packages of any suite, downloaded and not installed, by private-apt.sh.
+. "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/private-apt.sh"
 
 die() { echo "${0##*/}: $*" >&2; exit 1; }
 
