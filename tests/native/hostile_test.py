@@ -303,7 +303,8 @@ ATTACKS = {
 # While a text is large.
 LARGE_ATTACKS = {
     "pipelines": ([Swarm(4, REQUEST * PIPELINE)], {200}),
-    "200 whole requests": ([Swarm(200, REQUEST)], {200}),
+    # From the scraper's own address nothing tells its requests from these.
+    "200 whole requests, other address": ([Swarm(200, REQUEST, source="127.0.0.2")], {200}),
     "slow readers, other address": ([Swarm(400, REQUEST, reads=False, opens_per_s=50, source="127.0.0.2")], {}),
     "slow readers": ([Swarm(400, REQUEST, reads=False, opens_per_s=50)], {}),
     "slow readers, many": ([Swarm(4000, REQUEST, reads=False, opens_per_s=400)], {}),
