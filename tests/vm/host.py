@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""The agent and what a host may be like: `kitty check`, no BTF, lockdown, and nothing left behind in the kernel.
+
+    host.py KITTY [--expect-hook HOOK] [--cases check,clean_stop,killed,no_btf,lockdown]
+
+Runs as root in a VM of its own (vm/run): lockdown cannot be lifted again, and comes last. Exit status 0 when every case
+holds.
+"""
+
+import argparse
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.dont_write_bytecode = True  # the checkout stays clean
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, ".."), os.path.join(HERE, "..", "native")]
+import bpf_objects  # noqa: E402
+from lab import Agent, Failure, Lab, Missing, choose, expect, run, run_cases  # noqa: E402
+
+BTF = "/sys/kernel/btf"
+LOCKDOWN = "/sys/kernel/security/lockdown"
+STARTED_S = 60  # on an emulated CPU
+GONE_S = 10  # the kernel frees programs after a grace period
+# enum bpf_cmd of include/uapi/linux/bpf.h; links since 5.8
+NEXT_ID = {"programs": 11, "maps": 12, "links": 31}
+WATCHED = {"KITTY_WATCH": "1", "RANK": "0", "JOB_NAME": "vm"}
+
+
+def ids(kind):
+    """The set of numbers of the kernel's BPF objects of a kind."""
+    found, last = set(), 0
+    while True:
+        try:
+            last = struct.unpack_from("=II", bpf_objects.bpf(NEXT_ID[kind], struct.pack("=III", last, 0, 0))[1])[1]
+        except FileNotFoundError:  # ENOENT: the last one
+            return found
+        found.add(last)
+
+
+def bpf_ids():
+    return {kind: ids(kind) for kind in NEXT_ID}
+
+
+def wait_gone(before):
+    """Until the kernel holds no more than it did."""
+    deadline = time.monotonic() + GONE_S
+    while left := {kind: sorted(numbers - before[kind]) for kind, numbers in bpf_ids().items()}:
+        if not any(left.values()):
+            return
+        if time.monotonic() > deadline:
+            raise Failure(f"left in the kernel: {left}")
+        time.sleep(0.2)
+
+
+def hook_of(agent):
+    """The hook in use, once a scrape shows it."""
+    scrape = agent.wait("a first scrape", lambda scrape: scrape.find("kitty_rtt_hook_info"), STARTED_S)
+    [(labels, _)] = scrape.find("kitty_rtt_hook_info")
+    return labels["hook"]
+
+
+def watched_shows(agent, names):
+    """Until a watched process of the host's shows these metrics; its traffic is its own."""
+    with Lab() as lab:
+        left, right = lab.namespace("host-l"), lab.namespace("host-r")
+        lab.join(left, ["10.80.0.1/24"], right, ["10.80.0.2/24"])
+        lab.start_echo(right, "10.80.0.2", 7000)
+        sender = lab.start_send(left, "10.80.0.2", 7000, 0.1, **WATCHED)
+        for name in names:
+            agent.wait(name, lambda scrape: (scrape.value(name, pid=str(sender.pid)) or 0) > 0, STARTED_S)
+
+
+class Host:
+    def __init__(self, kitty, expected_hook):
+        self.kitty = kitty
+        self.expected_hook = expected_hook
+
+    def check(self):
+        """Every hook tried, and none left; what it says is what the agent then does."""
+        before = bpf_ids()
+        done = subprocess.run([self.kitty, "check", "--json"], capture_output=True, text=True, timeout=STARTED_S)
+        expect(done.returncode in (0, 1), f"exit status {done.returncode}: {done.stdout}{done.stderr}")
+        said = json.loads(done.stdout)
+        wait_gone(before)
+        with Agent(self.kitty) as agent:
+            hook = hook_of(agent)
+            agent.stop(10)
+        expect(json.dumps(hook) in done.stdout, f"the agent took {hook}, check said {done.stdout}")
+        expect(not self.expected_hook or hook == self.expected_hook, f"expected {self.expected_hook}, seen {hook}")
+        return f"exit status {done.returncode}, {hook}, {len(said)} fields"
+
+    def stops(self, end):
+        before = bpf_ids()
+        with Agent(self.kitty) as agent:
+            hook = hook_of(agent)
+            during = {kind: len(numbers - before[kind]) for kind, numbers in bpf_ids().items()}
+            expect(during["programs"] and during["maps"], f"expected programs and maps, seen {during}")
+            end(agent)
+            wait_gone(before)
+        return f"{hook}: {during} while it ran, nothing afterwards"
+
+    def clean_stop(self):
+        """SIGTERM leaves no program, map or link."""
+        return self.stops(lambda agent: agent.stop(10))
+
+    def killed(self):
+        """Neither does SIGKILL."""
+
+        def kill(agent):
+            agent.process.send_signal(signal.SIGKILL)
+            agent.process.wait()
+
+        return self.stops(kill)
+
+    def no_btf(self):
+        """Without the kernel's type information: what procfs tells, and all of it with --btf."""
+        if not os.path.exists(f"{BTF}/vmlinux"):
+            raise Missing(f"{BTF}/vmlinux")
+        with tempfile.TemporaryDirectory() as folder:
+            copy = os.path.join(folder, "vmlinux.btf")
+            run("cp", f"{BTF}/vmlinux", copy)
+            run("mount", "-t", "tmpfs", "none", BTF)
+            try:
+                with Agent(self.kitty) as agent:
+                    hook = hook_of(agent)
+                    expect(hook == "none", f"expected no hook, seen {hook}")
+                    watched_shows(agent, ["net_tcp_out_segs_total"])
+                    said = agent.output()
+                    expect("CONFIG_DEBUG_INFO_BTF" in said and "--btf" in said, f"expected a reason, seen {said}")
+                    agent.stop(10)
+                with Agent(self.kitty, f"--btf={copy}") as agent:
+                    with_file = hook_of(agent)
+                    watched_shows(agent, ["net_tcp_out_segs_total", "net_tcp_rtt_us"])
+                    agent.stop(10)
+            finally:
+                run("umount", BTF)
+        expect(with_file != "none", "expected a hook with --btf, seen none")
+        return f"procfs metrics alone; with --btf {with_file}"
+
+    def lockdown(self):
+        """Confidentiality: whatever hook is left, the agent serves, and says what lockdown took."""
+        try:
+            with open(LOCKDOWN, "w") as file:
+                file.write("confidentiality")
+        except FileNotFoundError:
+            raise Missing(f"{LOCKDOWN} (CONFIG_SECURITY_LOCKDOWN_LSM)") from None
+        done = subprocess.run([self.kitty, "check"], capture_output=True, text=True, timeout=STARTED_S)
+        expect(done.returncode in (0, 1), f"exit status {done.returncode}: {done.stdout}{done.stderr}")
+        expect("confidentiality" in done.stdout, f"check does not name it: {done.stdout}")
+        with Agent(self.kitty) as agent:
+            hook = hook_of(agent)
+            watched_shows(agent, ["net_tcp_out_segs_total"] + ([] if hook == "none" else ["net_tcp_rtt_us"]))
+            expect("lockdown is 'confidentiality'" in agent.output(), f"no reason in the log:\n{agent.output()}")
+            agent.stop(10)
+        return f"hook {hook}, check's exit status {done.returncode}"
+
+
+def main():
+    cases = {case.__name__: case for case in (Host.check, Host.clean_stop, Host.killed, Host.no_btf, Host.lockdown)}
+    parser = argparse.ArgumentParser()
+    parser.add_argument("kitty")
+    parser.add_argument("--expect-hook")
+    parser.add_argument("--cases", default=",".join(cases))
+    given = parser.parse_args()
+    host = Host(os.path.abspath(given.kitty), given.expect_hook)
+    return run_cases([(case.__name__, lambda case=case: case(host)) for case in choose(parser, given.cases, cases)])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
