@@ -66,8 +66,9 @@ bool Terminal::is_usable() {
   return isatty(STDOUT_FILENO) != 0 && (term == nullptr || std::string_view(term) != "dumb");
 }
 
-Terminal::Terminal() : has_keys_(isatty(STDIN_FILENO) != 0) {
-  out_ = Fd(open("/proc/self/fd/1", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+Terminal::Terminal()
+    : out_(open("/proc/self/fd/1", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)),
+      has_keys_(isatty(STDIN_FILENO) != 0) {
   struct sigaction action{};
   action.sa_handler = crashed;
   action.sa_flags = static_cast<int>(SA_RESETHAND | SA_NODEFER);

@@ -255,8 +255,8 @@ Connection& Server::Loop::free_slot() {
   // Who gives way: of the client that has the most connections, so that nobody's flood costs others theirs,
   // one that has its answer and asks nothing more, else the one that has stood still longest. A scraper of
   // good will asks soon, and takes what it asked for.
-  Connection* victim = nullptr;
-  std::tuple<ptrdiff_t, bool, Clock::duration> most;
+  Connection* victim = &slots_.front();
+  std::tuple<ptrdiff_t, bool, Clock::duration> most{0, false, {}};
   const Clock::time_point now = Clock::now();
   for (Connection& connection : slots_) {
     if (!connection.socket) return connection;
@@ -264,7 +264,7 @@ Connection& Server::Loop::free_slot() {
         connection.state == State::lingering || (connection.state == State::idle && connection.requests > 0);
     const std::tuple claim(std::ranges::count(slots_, connection.client, &Connection::client), is_answered,
                            now - connection.since);
-    if (victim == nullptr || claim > most) {
+    if (claim > most) {
       victim = &connection;
       most = claim;
     }
