@@ -3,7 +3,7 @@
 FUZZERS  := $(patsubst tests/fuzz/%_fuzz.cpp,%,$(wildcard tests/fuzz/*_fuzz.cpp))
 FUZZFLAGS := -std=c++23 -g1 -O1 -Wall -Wextra -I. -isystem $(HTTPLIB) -DKITTY_VERSION='"$(VERSION)"' -MMD -MP
 FUZZLIBS := $(patsubst %.cpp,$(B)/fuzz/%.o,$(filter base/% loader/% procfs/% http/exposition% http/page% http/routes% http/text_slot% \
-  verdict/% cli/read_scrape% cli/report%,$(SOURCES)))
+  verdict/% cli/read_scrape% cli/report% cli/text%,$(SOURCES)))
 
 fuzz-build: $(FUZZERS:%=$(B)/fuzz/%)
 
