@@ -100,7 +100,7 @@ packages-dist: ; $(Q)tools/install-packages $(PACKAGES_DIST)
 
 $(B)/kitty: $(OBJECTS) | $(LIBC:%=%/origin)
 	$(call say,LINK,$@)
-	$(Q)$(CXX) $(RELEASE) $(LDRELEASE) -o $@ $^
+	$(Q)$(CXX) $(RELEASE) $(LDRELEASE) -o $@ $^ -lresolv
 
 $(B)/release/%.o: %.cpp | $(HTTPLIB)/httplib.h
 	$(call say,CXX,$<)
@@ -108,6 +108,10 @@ $(B)/release/%.o: %.cpp | $(HTTPLIB)/httplib.h
 
 # The parsers run on every row of every pass: speed for 5 kB.
 $(B)/release/procfs/%.o: RELEASE += -O2
+# Only cpp-httplib catches anything, and not what these would throw: exhausted memory ends the program with or without the
+# tables for unwinding, which are 50 kB.
+$(foreach d,loader procfs collector verdict privileges cli,$(B)/release/$(d)/%.o): \
+  RELEASE += -fno-exceptions -fno-asynchronous-unwind-tables
 
 $(HTTPLIB)/httplib.h:
 	$(call say,FETCH,$@)
@@ -149,7 +153,7 @@ $(B)/kprobe.%.bpf.o: kprobe.bpf.c kprobe.h
 
 # Debian's library is this machine's; for another one it is compiled from the sources that its package brings along.
 GTEST_SOURCES := /usr/src/googletest/googletest
-GTEST := $(if $(CROSS),$(T)/gtest-all.o $(T)/gtest_main.o -static -z muldefs $(LIBC:%=-B%/ -L%),-lgtest -lgtest_main)
+GTEST := $(if $(CROSS),$(T)/gtest-all.o $(T)/gtest_main.o -static -z muldefs $(LIBC:%=-B%/ -L%),-lgtest -lgtest_main) -lresolv
 $(T)/gtest-all.o $(T)/gtest_main.o: $(T)/%.o: $(GTEST_SOURCES)/src/%.cc
 	$(call say,CXX,$<)
 	$(Q)mkdir -p $(@D) && $(CXX) -std=c++23 -g1 -w -I$(GTEST_SOURCES) -I$(GTEST_SOURCES)/include -c -o $@ $<
@@ -169,15 +173,15 @@ $(T)/unit_tests: $(UNITOBJS) $(LIBOBJS) $(filter %.o,$(GTEST)) | $(LIBC:%=%/orig
 	$(Q)$(CXX) $(CHECK) -o $@ $(UNITOBJS) $(LIBOBJS) $(GTEST)
 
 $(B)/exposition-check: $(T)/tests/exposition_check_main.o $(LIBOBJS)
-	$(Q)$(CXX) $(CHECK) -o $@ $^
+	$(Q)$(CXX) $(CHECK) -o $@ $^ -lresolv
 
 $(B)/churn: $(B)/release/tests/native/churn.o
 	$(call say,LINK,$@)
-	$(Q)$(CXX) $(RELEASE) $(LDRELEASE) -o $@ $^
+	$(Q)$(CXX) $(RELEASE) $(LDRELEASE) -o $@ $^ -lresolv
 
 $(B)/bench: $(patsubst %.cpp,$(B)/release/%.o,$(wildcard bench/*.cpp) $(SOURCES))
 	$(call say,LINK,$@)
-	$(Q)$(CXX) $(RELEASE) $(LDRELEASE) -o $@ $^
+	$(Q)$(CXX) $(RELEASE) $(LDRELEASE) -o $@ $^ -lresolv
 
 include tests/loader/rules.mk
 include tests/fuzz/rules.mk

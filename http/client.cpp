@@ -18,6 +18,7 @@
 #include "base/fd.h"
 #include "http/exposition.h"
 #include "http/httplib_config.h"
+#include "http/resolve.h"
 
 namespace kitty::http {
 
@@ -26,88 +27,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxHeadersBytes = size_t{64} << 10;
-constexpr size_t kMaxHostsBytes = size_t{1} << 20;
 constexpr size_t kMaxHostBytes = 253;  // RFC 1035, 2.3.4
-
-struct Endpoint {
-  sockaddr_storage address{};
-  socklen_t bytes = 0;
-};
-
-bool numeric_endpoint(const std::string& host, uint16_t port, Endpoint& to) {
-  sockaddr_in v4{.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {}, .sin_zero = {}};
-  sockaddr_in6 v6{};
-  v6.sin6_family = AF_INET6;
-  v6.sin6_port = htons(port);
-  if (inet_pton(AF_INET, host.c_str(), &v4.sin_addr) == 1) {
-    memcpy(&to.address, &v4, sizeof v4);
-    to.bytes = sizeof v4;
-  } else if (inet_pton(AF_INET6, host.c_str(), &v6.sin6_addr) == 1) {
-    memcpy(&to.address, &v6, sizeof v6);
-    to.bytes = sizeof v6;
-  } else {
-    return false;
-  }
-  return true;
-}
-
-std::string read_hosts() {
-  const Fd file(open("/etc/hosts", O_RDONLY | O_CLOEXEC));
-  std::string text;
-  std::array<char, 4096> block;
-  while (file && text.size() < kMaxHostsBytes) {
-    const ssize_t n = read(file.get(), block.data(), block.size());
-    if (n <= 0) break;
-    text.append(block.data(), static_cast<size_t>(n));
-  }
-  return text;
-}
-
-std::string_view take_word(std::string_view& line) {
-  const size_t begin = std::min(line.find_first_not_of(" \t\r"), line.size());
-  const size_t end = std::min(line.find_first_of(" \t\r", begin), line.size());
-  const std::string_view word = line.substr(begin, end - begin);
-  line.remove_prefix(end);
-  return word;
-}
-
-bool equals_ignoring_case(std::string_view a, std::string_view b) {
-  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
-  return std::ranges::equal(a, b, {}, lower, lower);
-}
-
-// hosts(5): an address, then its names.
-std::vector<Endpoint> find_in_hosts(std::string_view text, std::string_view name, uint16_t port) {
-  std::vector<Endpoint> found;
-  while (!text.empty()) {
-    const size_t newline = std::min(text.find('\n'), text.size());
-    std::string_view line = text.substr(0, std::min(newline, text.find('#')));
-    text.remove_prefix(std::min(newline + 1, text.size()));
-    const std::string address(take_word(line));
-    Endpoint endpoint;
-    for (std::string_view word = take_word(line); !word.empty(); word = take_word(line)) {
-      if (equals_ignoring_case(word, name) && numeric_endpoint(address, port, endpoint))
-        found.push_back(endpoint);
-    }
-  }
-  return found;
-}
-
-Result<std::vector<Endpoint>> resolve(const Url& url) {
-  Endpoint numeric;
-  if (numeric_endpoint(url.host, url.port, numeric)) return std::vector{numeric};
-  std::vector<Endpoint> found = find_in_hosts(read_hosts(), url.host, url.port);
-  if (found.empty() && equals_ignoring_case(url.host, "localhost") &&
-      numeric_endpoint("127.0.0.1", url.port, numeric)) {
-    found.push_back(numeric);
-  }
-  if (found.empty()) {
-    return fail(
-        "resolve", url.host, 0,
-        "kitty knows numeric addresses and /etc/hosts only: use the address (getent hosts NAME prints it)");
-  }
-  return found;
-}
 
 // Waits until `events` or the deadline. False with errno ETIMEDOUT, or poll's own.
 bool wait_for(int socket, short events, Clock::time_point deadline) {
@@ -302,7 +222,7 @@ Result<std::string> get(const Url& url, std::chrono::milliseconds timeout) {
     if (error.object.empty()) error.object = url.host + ':' + std::to_string(url.port);
     return std::unexpected(std::move(error));
   };
-  const auto endpoints = resolve(url);
+  const auto endpoints = resolve(url.host, url.port);
   if (!endpoints) return named(endpoints.error());
   const Result<Fd> socket = connect_to(*endpoints, deadline);
   if (!socket) return named(socket.error());

@@ -1,8 +1,7 @@
 // Fetches one text by HTTP/1.1 GET. One deadline covers resolving, connecting and every byte, so that a peer
 // that drips costs its deadline and no more; the size is bounded. Plain HTTP only.
 //
-// Names: numeric addresses, localhost and /etc/hosts. A static binary cannot use the system's resolver: it
-// would load shared objects of exactly its own C library (http/numeric_names.cpp).
+// Names: as http/resolve.h finds them.
 //
 // Thread-safe; owns nothing between calls. SIGPIPE does not occur.
 #pragma once

@@ -22,12 +22,15 @@ inline constexpr size_t kMaxEnvironNameBytes = 63;
 inline constexpr size_t kMaxEnvironValueBytes = 256;  // longer values are cut, and say so
 inline constexpr size_t kEnvironBufferBytes = 16 * 1024;
 
+// Defined nowhere, and not constexpr: a compiler that comes to it names it in its error.
+void a_variables_name_is_1_to_63_bytes_without_an_equals_sign();
+
 // The name of a wanted variable: a string literal, checked when compiling.
 class EnvironName {
  public:
   consteval EnvironName(const char* text) : text_(text) {  // implicit: {"RANK"} reads as a table
     if (text_.empty() || text_.size() > kMaxEnvironNameBytes || text_.find('=') != std::string_view::npos) {
-      throw "a variable's name is 1 to kMaxEnvironNameBytes bytes without '='";
+      a_variables_name_is_1_to_63_bytes_without_an_equals_sign();
     }
   }
   [[nodiscard]] std::string_view text() const { return text_; }

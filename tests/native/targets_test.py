@@ -212,7 +212,7 @@ def bad_names():
         ("refused", f"127.0.0.1:{BAD_PORT + 19}", "Connection refused"),
         ("unroutable", UNROUTABLE, "Network is unreachable"),
         ("https", "https://127.0.0.1:9410/metrics", "kitty speaks no TLS"),
-        ("unknown name", "no-such-host.invalid:9100", "numeric addresses and /etc/hosts only"),
+        ("unknown name", "no-such-host.invalid:9100", "no server of /etc/resolv.conf answers"),
         ("no file", "./no-such-scrape.txt", "no such file, and a path needs http://"),
         ("blackholed", BLACKHOLE, "Connection timed out"),
     ]
