@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "cli/check.h"
 #include "cli/diagnose.h"
+#include "cli/ending.h"
 #include "cli/flags.h"
 #include "cli/top.h"
 #include "collector/agent_usage.h"
@@ -31,13 +32,7 @@ namespace {
 
 using namespace kitty;
 
-enum ExitStatus { kStopped = 0, kNothingToServe = 1, kUsage = 3 };
-
-int say(ExitStatus status, const Error& error) {
-  const std::string line = "kitty: " + error.message() + "\n";
-  std::fputs(line.c_str(), stderr);
-  return status;
-}
+enum ExitStatus { kStopped = 0, kNothingToServe = 1 };
 
 // Descriptors of the agent's own: BPF, /proc, the listener, a few for reading.
 constexpr uint64_t kOwnDescriptors = 40;
@@ -132,7 +127,7 @@ int run_agent(const cli::Flags& flags) {
   const sigset_t stop_signals = block_stop_signals();
   const DescriptorBudget budget = divide_descriptors();
   const Result<Fd> procfs_root = procfs::open_root(flags.procfs_path.c_str());
-  if (!procfs_root) return say(kNothingToServe, procfs_root.error());
+  if (!procfs_root) return cli::refuse(kNothingToServe, procfs_root.error());
 
   const collector::RttSource rtt =
       collector::open_rtt_source(collector::embedded_object(), flags.btf_path, flags.rtt_hook);
@@ -160,7 +155,7 @@ int run_agent(const cli::Flags& flags) {
                                            .text = &latest,
                                            .ready = [&latest] { return static_cast<bool>(latest.read()); },
                                            .max_connections = budget.connections});
-  if (!server) return say(kNothingToServe, server.error());
+  if (!server) return cli::refuse(kNothingToServe, server.error());
   log::info("serving", {{"address", flags.listen_address},
                         {"path", flags.telemetry_path},
                         {"watched", std::to_string(processes.state()->processes.size())}});
@@ -185,7 +180,7 @@ int main(int argc, char** argv) {
   if (!arguments.empty() && arguments.front() == "top") return cli::top(std::span(arguments).subspan(1));
   if (!arguments.empty() && arguments.front() == "check") return cli::check(std::span(arguments).subspan(1));
   const Result<cli::Flags> flags = cli::parse_flags(arguments);
-  if (!flags) return say(kUsage, flags.error());
+  if (!flags) return cli::refuse(cli::kWrongUsage, flags.error());
   if (flags->show_help || flags->show_version) {
     const std::string_view text = flags->show_help ? cli::help_text() : "kitty " KITTY_VERSION "\n";
     return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() ? kStopped : kNothingToServe;

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "cli/check_report.h"
+#include "cli/ending.h"
 #include "cli/flags.h"
 #include "collector/embedded_object.h"
 #include "collector/scanner.h"
@@ -39,7 +40,6 @@ namespace kitty::cli {
 
 namespace {
 
-constexpr int kUsage = 3;
 constexpr std::chrono::milliseconds kAskTimeout{2000};  // of each of two requests to who holds the address
 constexpr unsigned kPortsTried = 32;                    // behind one that is taken
 constexpr size_t kMaxMountinfoBytes = size_t{4} << 20;
@@ -225,11 +225,6 @@ void raise_open_files() {
   (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-int refuse(const Error& error) {
-  std::fputs(("kitty: " + error.message() + '\n').c_str(), stderr);
-  return kUsage;
-}
-
 }  // namespace
 
 std::string_view check_help_text() {
@@ -253,13 +248,13 @@ int check(std::span<const std::string_view> arguments) {
   std::vector<std::string_view> of_agent(arguments.begin(), arguments.end());
   const bool json = std::erase(of_agent, "--json") != 0;
   const Result<Flags> flags = parse_flags(of_agent);
-  if (!flags) return refuse(flags.error());
+  if (!flags) return refuse(kWrongUsage, flags.error());
   if (flags->show_help) {
     std::fputs(std::string(check_help_text()).c_str(), stdout);
     return 0;
   }
   const Result<http::ListenAddress> address = http::parse_listen_address(flags->listen_address);
-  if (!address) return refuse(address.error());
+  if (!address) return refuse(kWrongUsage, address.error());
   std::signal(SIGPIPE, SIG_IGN);
   raise_open_files();
 
@@ -272,11 +267,7 @@ int check(std::span<const std::string_view> arguments) {
 
   const CheckSummary summary = summarize(facts);
   const std::string text = json ? check_json(facts, summary) : check_text(facts, summary);
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-    std::fputs(("kitty: write the report: " + errno_text(errno) + '\n').c_str(), stderr);
-    return static_cast<int>(CheckOutcome::useless);
-  }
-  return static_cast<int>(summary.outcome);
+  return print_report(text, static_cast<int>(summary.outcome), static_cast<int>(CheckOutcome::useless));
 }
 
 }  // namespace kitty::cli

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "cli/ending.h"
 #include "cli/gather.h"
 #include "verdict/judge.h"
 #include "verdict/watch.h"
@@ -18,12 +19,6 @@ namespace kitty::cli {
 namespace {
 
 using verdict::Scrape;
-
-constexpr int kUsage = 3;
-// Fetches come a little late; a window of 3 s shall still hold the scrape of 3 s ago.
-constexpr double kJitterS = 0.25;
-
-void say(const std::string& text) { std::fputs(("kitty: " + text + '\n').c_str(), stderr); }
 
 }  // namespace
 
@@ -48,9 +43,10 @@ Report report_on(std::span<const Scrape> scrapes, std::vector<TargetProblem> pro
     live = true;
   }
   verdict::Watch watch;
-  for (double begin_s = first_s; live && begin_s + verdict::kWindowS <= last_s + kJitterS;
+  for (double begin_s = first_s; live && begin_s + verdict::kWindowS <= last_s + kFetchJitterS;
        begin_s += verdict::kSlideS) {
-    const auto part = verdict::between(nodes, begin_s - kJitterS, begin_s + verdict::kWindowS + kJitterS);
+    const auto part =
+        verdict::between(nodes, begin_s - kFetchJitterS, begin_s + verdict::kWindowS + kFetchJitterS);
     watch.add(begin_s,
               verdict::judge(verdict::make_window(part, flags.thresholds.stall_s), flags.thresholds));
   }
@@ -81,20 +77,14 @@ Report report_on(std::span<const Scrape> scrapes, std::vector<TargetProblem> pro
 
 int diagnose(std::span<const std::string_view> arguments) {
   const Result<VerdictFlags> flags = parse_verdict_flags(VerdictCommand::diagnose, arguments);
-  if (!flags) {
-    say(flags.error().message());
-    return kUsage;
-  }
+  if (!flags) return refuse(kWrongUsage, flags.error());
   if (flags->show_help) {
     std::fputs(verdict_help_text(VerdictCommand::diagnose).c_str(), stdout);
     return 0;
   }
   std::signal(SIGPIPE, SIG_IGN);
   const Result<std::vector<Target>> targets = read_targets(flags->targets, SavedScrapes::taken);
-  if (!targets) {
-    say(targets.error().message());
-    return kUsage;
-  }
+  if (!targets) return refuse(kWrongUsage, targets.error());
   std::vector<Gathered> gathered = Gathering(*targets, flags->window, flags->interval).finish();
   std::vector<Scrape> scrapes;
   std::vector<TargetProblem> problems;
@@ -105,11 +95,7 @@ int diagnose(std::span<const std::string_view> arguments) {
   }
   const Report report = report_on(scrapes, std::move(problems), *flags);
   const std::string text = flags->json ? json_report(report) : text_report(report);
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-    say("write the report: " + errno_text(errno));
-    return static_cast<int>(Outcome::unknown);
-  }
-  return static_cast<int>(outcome(report));
+  return print_report(text, static_cast<int>(outcome(report)), static_cast<int>(Outcome::unknown));
 }
 
 }  // namespace kitty::cli

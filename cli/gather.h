@@ -20,6 +20,8 @@ namespace kitty::cli {
 
 // Of one fetch, everything included. 4 MiB in 5 s is 7 Mbit/s.
 inline constexpr std::chrono::milliseconds kFetchTimeout{5000};
+// Fetches come a little late; a window of 3 s shall still hold the scrape of 3 s ago.
+inline constexpr double kFetchJitterS = 0.25;
 
 enum class SavedScrapes { taken, refused };
 

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "cli/gather.h"
 #include "verdict/window.h"
 
 namespace kitty::cli {
@@ -15,9 +16,6 @@ using verdict::Kind;
 using verdict::Part;
 using verdict::Scrape;
 using verdict::UnitEvidence;
-
-// Fetches come a little late; a window of 3 s shall still hold the scrape of 3 s ago.
-constexpr double kJitterS = 0.25;
 
 bool same_unit(const UnitEvidence& a, const UnitEvidence& b) {
   return a.ranks == b.ranks && a.node == b.node;
@@ -65,7 +63,7 @@ void LiveJobs::update(Entry& entry, double begin_s, double end_s, JobVerdict lat
   const verdict::Watch::Standing* standing = standing_of();
   if (!standing || !standing->verdict || shows_named(latest, *standing->verdict))
     entry.culprit_seen_s = end_s;
-  const bool whole_window = end_s - first_s_.value_or(end_s) >= verdict::kWindowS - kJitterS;
+  const bool whole_window = end_s - first_s_.value_or(end_s) >= verdict::kWindowS - kFetchJitterS;
   if (whole_window && (entry.culprit_seen_s >= end_s || end_s - entry.culprit_seen_s > kForgetS)) {
     entry.watch.add(begin_s, std::vector<JobVerdict>(1, latest));
     standing = standing_of();
@@ -121,7 +119,7 @@ void LiveJobs::update(Entry& entry, double begin_s, double end_s, JobVerdict lat
 
 void LiveJobs::judge(double end_s, bool all_answer) {
   const double begin_s = end_s - verdict::kWindowS;
-  std::erase_if(scrapes_, [&](const Scrape& one) { return one.time_s < begin_s - kJitterS; });
+  std::erase_if(scrapes_, [&](const Scrape& one) { return one.time_s < begin_s - kFetchJitterS; });
   std::vector<verdict::NodeScrapes> nodes = verdict::group_by_node(scrapes_);
   for (verdict::NodeScrapes& node : nodes) {
     // Of two names of one agent always the same, whichever answered first.

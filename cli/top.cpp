@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "cli/ending.h"
 #include "cli/gather.h"
 #include "cli/live_jobs.h"
 #include "cli/terminal.h"
@@ -33,13 +34,10 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kUsage = 3;
 constexpr milliseconds kSlide{static_cast<int>(verdict::kSlideS * 1000)};
 // Behind the fetches: what answers within that is in the same second's verdict.
 constexpr milliseconds kMaxSettle{400};
 constexpr double kHeartbeatS = 10 - verdict::kSlideS / 2;  // each ten, by a clock that jitters
-
-void say(const std::string& text) { std::fputs(("kitty: " + text + '\n').c_str(), stderr); }
 
 // Every signal that ends, stops or resizes, as a descriptor: nothing is interrupted, nothing gets lost.
 Fd take_signals() {
@@ -241,19 +239,13 @@ void follow(Output& output, Gathering& gathering, size_t targets, const Fd& sign
 
 int top(std::span<const std::string_view> arguments) {
   const Result<VerdictFlags> flags = parse_verdict_flags(VerdictCommand::top, arguments);
-  if (!flags) {
-    say(flags.error().message());
-    return kUsage;
-  }
+  if (!flags) return refuse(kWrongUsage, flags.error());
   if (flags->show_help) {
     std::fputs(verdict_help_text(VerdictCommand::top).c_str(), stdout);
     return 0;
   }
   const Result<std::vector<Target>> targets = read_targets(flags->targets, SavedScrapes::refused);
-  if (!targets) {
-    say(targets.error().message());
-    return kUsage;
-  }
+  if (!targets) return refuse(kWrongUsage, targets.error());
   const Fd signals = take_signals();  // before there are threads, which inherit what is blocked
   Gathering gathering(*targets, std::nullopt, flags->interval);
   {

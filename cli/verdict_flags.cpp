@@ -100,9 +100,9 @@ constexpr std::string_view kDiagnoseHelp =
 usage: kitty diagnose [flags] [TARGET...]
 
 A target is an agent of one of the job's nodes, HOST:PORT or http://HOST:PORT/PATH, or a saved scrape. Name the agents
-of all nodes. Without a target it asks 127.0.0.1:9100. Hosts are addresses or names. Saved
-scrapes: two or more files of each node, taken some seconds apart and with their times kept (curl -so n0-1.txt
-http://n0:9100/metrics; cp -p); files belong together that show the same processes.
+of all nodes. Without a target it asks 127.0.0.1:9100. Hosts are addresses or names. Saved scrapes: two or more files
+of each node, taken some seconds apart and with their times kept (curl -so n0-1.txt http://n0:9100/metrics; cp -p);
+files belong together that show the same processes.
 
   --window=10s            how long to watch live targets
   --interval=1s           how often to ask them
@@ -126,8 +126,8 @@ constexpr std::string_view kTopHelp =
 usage: kitty top [flags] [TARGET...]
 
 A target is an agent of one of the job's nodes, HOST:PORT or http://HOST:PORT/PATH. Name the agents of all nodes.
-Without a target it asks 127.0.0.1:9100. Hosts are addresses or names. Whoever two windows of 3 s
-in a row agree on is named, and cleared once two in a row are healthy. Most suspicious ranks first: * culprit, v victim.
+Without a target it asks 127.0.0.1:9100. Hosts are addresses or names. Whoever two windows of 3 s in a row agree on
+is named, and cleared once two in a row are healthy. Most suspicious ranks first: * culprit, v victim.
 The columns are those of kitty diagnose; TREND is the RTT of the last 20 s: lowest 0.1 ms, each step three times it.
 q or Ctrl-C ends it. Into a pipe or a file it writes a line for each change, and one every 10 s.
 

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "base/fd.h"
+#include "http/ascii.h"
 
 namespace kitty::http {
 
@@ -56,11 +57,6 @@ std::string_view take_word(std::string_view& line) {
   const std::string_view word = line.substr(begin, end - begin);
   line.remove_prefix(end);
   return word;
-}
-
-bool equals_ignoring_case(std::string_view a, std::string_view b) {
-  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
-  return std::ranges::equal(a, b, {}, lower, lower);
 }
 
 // hosts(5): an address, then its names.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "http/ascii.h"
 #include "http/exposition.h"
 #include "http/httplib_config.h"
 #include "http/page.h"
@@ -22,11 +23,6 @@ bool is_token(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) {
     return is_alnum(c) || std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
   });
-}
-
-bool equals_ignoring_case(std::string_view a, std::string_view b) {
-  auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
-  return std::ranges::equal(a, b, {}, lower, lower);
 }
 
 std::string_view trim(std::string_view text) {

@@ -1,0 +1,20 @@
+#include "cli/ending.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <string>
+
+namespace kitty::cli {
+
+int refuse(int status, const Error& error) {
+  std::fputs(("kitty: " + error.message() + '\n').c_str(), stderr);
+  return status;
+}
+
+int print_report(std::string_view text, int status, int otherwise) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0)
+    return status;
+  return refuse(otherwise, {.operation = "write the report", .object = {}, .err = errno, .detail = {}});
+}
+
+}  // namespace kitty::cli
