@@ -480,6 +480,19 @@ class Results:
         return 1 if self.failed else 0 if self.passed else 77
 
 
+# Flags of unshare(1) for processes of the program's own, which end with it.
+OWN_PIDS = ("--pid", "--fork", "--kill-child", "--mount-proc")
+
+
+def isolate(inside, *namespaces):
+    """Starts the program over in namespaces of its own, flags of unshare(1), with --inside behind its arguments; returns
+    only where it is `inside` them. A network namespace's loopback is up then."""
+    if not inside:
+        os.execvp("unshare", ["unshare", *namespaces, sys.executable, *sys.argv, "--inside"])
+    if "--net" in namespaces:
+        run("ip", "link", "set", "lo", "up")
+
+
 def run_cases(cases):
     """Runs (name, case) one after the other; returns the exit status."""
     results = Results()

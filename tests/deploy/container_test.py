@@ -20,19 +20,15 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.join(HERE, "..", "..")
+sys.dont_write_bytecode = True  # the checkout stays clean
 sys.path.insert(0, os.path.join(HERE, ".."))
-from lab import Agent, Failure, Lab, Missing, Scrape, parse_exposition  # noqa: E402
+from lab import Agent, Failure, Lab, Missing, Scrape, expect, parse_exposition, run_cases  # noqa: E402
 
 LAB = os.path.join(HERE, "..", "lab.py")
 NOBODY = 65534
 FIND_LIMIT_S = 15  # discovery is every 5 s; the rest is for a machine busy with other tests
 STOP_LIMIT_S = 2
 COMMAND_LIMIT_S = 60
-
-
-def expect(condition, what):
-    if not condition:
-        raise Failure(what)
 
 
 def free_port():
@@ -291,7 +287,7 @@ def scrape_inside(pid, port):
     """A scrape from inside a container's network namespace; None while nobody answers."""
     inside = f"import sys; sys.path.insert(0, {os.path.dirname(LAB)!r}); from lab import fetch; "
     inside += f"sys.stdout.write(fetch('127.0.0.1', {port}, '/metrics'))"
-    done = subprocess.run(["nsenter", f"--target={pid}", "--net", "/usr/bin/python3", "-c", inside],
+    done = subprocess.run(["nsenter", f"--target={pid}", "--net", "/usr/bin/python3", "-Bc", inside],
                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)  # fmt: skip
     return Scrape(time.monotonic(), parse_exposition(done.stdout)) if done.returncode == 0 else None
 
@@ -393,20 +389,12 @@ def main():
         print("SKIP: python3-yaml is missing")
         return 77
     cases = [image, daemonset, privileges, sidecar, missing_capability]
-    failed = 0
     try:
         with Engine(kitty) as engine:
-            for case in cases:
-                try:
-                    print(f"{case.__name__}: {case(engine)}", flush=True)
-                except Failure as failure:
-                    failed += 1
-                    print(f"{case.__name__}: FAILED: {failure}", flush=True)
+            return run_cases((case.__name__, lambda case=case: case(engine)) for case in cases)
     except Missing as missing:
-        print(f"SKIP: {missing}")
+        print(f"SKIP: {missing} is missing")
         return 77
-    print(f"{len(cases) - failed} passed, {failed} failed")
-    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.join(HERE, "..", "..")
+sys.dont_write_bytecode = True  # the checkout stays clean
 sys.path.insert(0, os.path.join(HERE, ".."))
 from lab import Failure, fetch  # noqa: E402
 

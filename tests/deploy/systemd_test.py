@@ -20,8 +20,9 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.join(HERE, "..", "..")
+sys.dont_write_bytecode = True  # the checkout stays clean
 sys.path.insert(0, os.path.join(HERE, ".."))
-from lab import Failure, Missing, Scrape, fetch, parse_exposition  # noqa: E402
+from lab import Failure, Missing, Results, Scrape, expect, fetch, parse_exposition  # noqa: E402
 
 UNIT = os.path.join(TOP, "deploy", "systemd", "kitty.service")
 SYSTEMD = "/lib/systemd/systemd"
@@ -87,11 +88,6 @@ END
 exec env -i container=kitty-test PATH="$PATH" /lib/systemd/systemd --system --unit=look.service --log-target=console \
   --show-status=no
 """
-
-
-def expect(condition, what):
-    if not condition:
-        raise Failure(what)
 
 
 def read(path):
@@ -296,20 +292,15 @@ def main():
     if not shutil.which("systemd-analyze") or not os.path.exists(SYSTEMD):
         print("SKIP: systemd is missing")
         return 77
-    cases = [analyze, boot]
-    failed = skipped = 0
-    for case in cases:
+
+    def in_a_folder(case):
         with tempfile.TemporaryDirectory(prefix="kitty-systemd-") as folder:
-            try:
-                print(f"{case.__name__}: {case(kitty, folder)}", flush=True)
-            except Failure as failure:
-                failed += 1
-                print(f"{case.__name__}: FAILED: {failure}", flush=True)
-            except Missing as missing:
-                skipped += 1
-                print(f"{case.__name__}: SKIP: {missing}", flush=True)
-    print(f"{len(cases) - failed - skipped} passed, {failed} failed")
-    return 1 if failed else 77 if skipped else 0
+            return case(kitty, folder)
+
+    results = Results()
+    for case in (analyze, boot):
+        results.record(case.__name__, lambda case=case: in_a_folder(case))
+    return results.status() or (77 if results.skipped else 0)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 
+sys.dont_write_bytecode = True  # the checkout stays clean
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from lab import Agent, Lab, expect, free_port, median, run, run_cases, show  # noqa: E402
 

@@ -8,7 +8,8 @@ import struct
 
 SYS_BPF = {"x86_64": 321, "aarch64": 280}[platform.machine()]
 # enum bpf_cmd of include/uapi/linux/bpf.h
-PROG_GET_NEXT_ID, PROG_GET_FD_BY_ID, OBJ_GET_INFO_BY_FD = 11, 13, 15
+PROG_GET_NEXT_ID, MAP_GET_NEXT_ID, PROG_GET_FD_BY_ID, OBJ_GET_INFO_BY_FD = 11, 12, 13, 15
+LINK_GET_NEXT_ID = 31  # since 5.8
 # struct bpf_prog_info up to its name: type, id, tag, lengths, pointers, load_time, created_by_uid, map ids, name
 PROG_INFO = struct.Struct("=II8sIIQQQIIQ16s")
 
@@ -24,19 +25,25 @@ def bpf(command, attributes):
     return result, buffer.raw
 
 
-def programs():
-    """[(id, name, uid of who loaded it)] of the programs there are, whether attached or not."""
-    found = []
+def ids(command):
+    """The numbers of the objects of a kind, ascending; `command`: one of the *_GET_NEXT_ID."""
     last = 0
     while True:
         try:
-            last = struct.unpack_from("=II", bpf(PROG_GET_NEXT_ID, struct.pack("=III", last, 0, 0))[1])[1]
+            last = struct.unpack_from("=II", bpf(command, struct.pack("=III", last, 0, 0))[1])[1]
         except OSError as error:
             if error.errno == errno.ENOENT:
-                return found
+                return
             raise
+        yield last
+
+
+def programs():
+    """[(id, name, uid of who loaded it)] of the programs there are, whether attached or not."""
+    found = []
+    for number in ids(PROG_GET_NEXT_ID):
         try:
-            fd, _ = bpf(PROG_GET_FD_BY_ID, struct.pack("=III", last, 0, 0))
+            fd, _ = bpf(PROG_GET_FD_BY_ID, struct.pack("=III", number, 0, 0))
         except OSError as error:
             if error.errno == errno.ENOENT:  # it went meanwhile
                 continue
@@ -48,6 +55,7 @@ def programs():
             os.close(fd)
         fields = PROG_INFO.unpack(info.raw)
         found.append((fields[1], fields[11].rstrip(b"\0").decode(), fields[8]))
+    return found
 
 
 def names_of(uid):

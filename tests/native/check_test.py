@@ -19,9 +19,10 @@ import tempfile
 import threading
 import time
 
+sys.dont_write_bytecode = True  # the checkout stays clean
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import bpf_objects  # noqa: E402
-from lab import Agent, Failure, Lab  # noqa: E402
+from lab import Agent, Failure, Lab, expect, run_cases  # noqa: E402
 
 RUNGS = [
     "kprobe/tcp_rtt_estimator",
@@ -37,11 +38,6 @@ UID = 61461  # nobody else's, so that what it has loaded is known by it
 PORT = 9460  # and those behind it, up to 9479
 LIMIT_S = 60
 SLACK_S = 20
-
-
-def expect(condition, what):
-    if not condition:
-        raise Failure(what)
 
 
 def as_user(uid, capabilities=()):
@@ -389,18 +385,10 @@ def main():
         everything, nothing_left, nobody, each_capability, confined, surroundings, addresses, watched, alone, hidden,
         empty_chroot, other_files, usage,
     ]  # fmt: skip
-    failed = 0
     with Lab(), tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         binary = shutil.copy(kitty, folder)  # where every user may look
-        for case in cases:
-            try:
-                print(f"{case.__name__}: {case(binary)}", flush=True)
-            except Failure as failure:
-                failed += 1
-                print(f"{case.__name__}: FAILED: {failure}", flush=True)
-    print(f"{len(cases) - failed} passed, {failed} failed")
-    return 1 if failed else 0
+        return run_cases((case.__name__, lambda case=case: case(binary)) for case in cases)
 
 
 if __name__ == "__main__":

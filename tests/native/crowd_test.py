@@ -18,7 +18,7 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from lab import Agent, Lab, choose, expect, run_cases, socket_of  # noqa: E402
+from lab import OWN_PIDS, Agent, Lab, choose, expect, isolate, run_cases, socket_of  # noqa: E402
 
 AGENT_PORT = 9320
 SERVE_PORT, ECHO_PORT = 7000, 7001
@@ -337,9 +337,7 @@ def main():
     if os.geteuid() != 0:
         print("SKIP: root is missing")
         return 77
-    if not given.inside:
-        isolated = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        os.execvp(isolated[0], [*isolated, sys.executable, *sys.argv, "--inside"])
+    isolate(given.inside, *OWN_PIDS)
     kitty = os.path.abspath(given.kitty)
     program = os.path.abspath(given.churn or os.path.join(os.path.dirname(kitty), "churn"))
     if not os.access(program, os.X_OK):

@@ -27,7 +27,7 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from lab import TRAFFIC, Failure, Lab, run  # noqa: E402
+from lab import OWN_PIDS, TRAFFIC, Failure, Lab, isolate  # noqa: E402
 from witness_test import expect  # noqa: E402
 
 PORT, ECHO_PORT = 9480, 9481
@@ -621,10 +621,7 @@ def main():
         if not shutil.which(program):
             print(f"SKIP: {program} (package {program}) is missing")
             return 77
-    if not given.inside:
-        isolated = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        os.execvp(isolated[0], [*isolated, sys.executable, *sys.argv, "--inside"])
-    run("ip", "link", "set", "lo", "up")
+    isolate(given.inside, "--net", *OWN_PIDS)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     failed = 0

@@ -20,9 +20,8 @@ import time
 
 sys.dont_write_bytecode = True  # the checkout stays clean
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from lab import expect, run, run_cases  # noqa: E402
+from lab import expect, isolate, run, run_cases  # noqa: E402
 
-INSIDE = "--inside"
 PORT = 9436
 A, CNAME, AAAA = 1, 5, 28  # RFC 1035, 3.2.2; RFC 3596
 NAMES = {
@@ -136,13 +135,10 @@ def refused(kitty):
 
 def main():
     kitty = os.path.abspath(sys.argv[1])
-    if INSIDE not in sys.argv:
-        if os.geteuid() != 0 or not shutil.which("unshare"):
-            print("SKIP: root, or unshare (package util-linux), is missing")
-            return 77
-        inside = ["unshare", "--net", "--mount", sys.executable, os.path.abspath(__file__), kitty, INSIDE]
-        return subprocess.run(inside).returncode
-    run("ip", "link", "set", "lo", "up")
+    if os.geteuid() != 0 or not shutil.which("unshare"):
+        print("SKIP: root, or unshare (package util-linux), is missing")
+        return 77
+    isolate("--inside" in sys.argv, "--net", "--mount")
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "resolv.conf")
         with open(path, "w") as file:

@@ -24,7 +24,7 @@ import time
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from agent_test import LAB, NOBODY, OWNER_METRICS, SLACK_S, expect, hook_of  # noqa: E402
-from lab import Agent, Failure, Lab, Missing  # noqa: E402
+from lab import OWN_PIDS, Agent, Failure, Lab, Missing, choose, isolate, run_cases  # noqa: E402
 
 PORT, ECHO_PORT = 9485, 9486
 REFRESH_S = 5
@@ -389,23 +389,9 @@ def main():
     if not shutil.which("setpriv"):
         print("SKIP: setpriv (package util-linux) is missing")
         return 77
-    if not given.inside:
-        isolated = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        os.execvp(isolated[0], [*isolated, sys.executable, *sys.argv, "--inside"])
+    isolate(given.inside, *OWN_PIDS)
     kitty = os.path.abspath(given.kitty)
-    failed = skipped = 0
-    names = given.cases.split(",")
-    for name in names:
-        try:
-            print(f"{name}: {CASES[name](kitty)}", flush=True)
-        except Failure as failure:
-            failed += 1
-            print(f"{name}: FAILED: {failure}", flush=True)
-        except Missing as missing:
-            skipped += 1
-            print(f"{name}: SKIP: {missing}", flush=True)
-    print(f"{len(names) - failed - skipped} passed, {failed} failed, {skipped} skipped")
-    return 1 if failed else 77 if skipped == len(names) else 0
+    return run_cases((case.__name__, lambda case=case: case(kitty)) for case in choose(parser, given.cases, CASES))
 
 
 if __name__ == "__main__":

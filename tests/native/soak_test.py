@@ -28,7 +28,7 @@ from hostile_test import (  # noqa: E402
     Swarm,
     Victim,
 )
-from lab import Failure, Lab, run  # noqa: E402
+from lab import OWN_PIDS, Failure, Lab, isolate  # noqa: E402
 from witness_test import expect  # noqa: E402
 
 SERVE_PORT = 9490
@@ -169,10 +169,7 @@ def main():
     if not os.access(program, os.X_OK):
         print(f"SKIP: {program} is missing: build tests/native/churn.cpp")
         return 77
-    if not given.inside:
-        isolated = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        os.execvp(isolated[0], [*isolated, sys.executable, *sys.argv, "--inside"])
-    run("ip", "link", "set", "lo", "up")
+    isolate(given.inside, "--net", *OWN_PIDS)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with Lab() as lab:

@@ -23,7 +23,7 @@ import time
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, ".."))
-from lab import Failure, Missing, run  # noqa: E402
+from lab import Missing, choose, expect, isolate, run, run_cases  # noqa: E402
 
 RECORDED = os.path.join(HERE, "..", "training", "recorded")
 PORT = 9410  # the first of the good targets'; the bad ones' follow
@@ -35,11 +35,6 @@ SERVE_LIMIT_BYTES = 64 << 20
 BLACKHOLE, UNROUTABLE = "10.98.0.2:9100", "10.99.0.2:9100"
 FOREIGN = '# TYPE node_load1 gauge\nnode_load1 0.5\nnode_cpu_seconds_total{cpu="0",mode="idle"} 1e5\n'
 COUNTER = re.compile(r"[a-z_]+_(total|sum|count)(\{|$)")
-
-
-def expect(condition, what):
-    if not condition:
-        raise Failure(what)
 
 
 class Recording:
@@ -330,7 +325,7 @@ CASES = {
 }
 
 
-def run_cases(cases, description, *switches):
+def main(cases, description, *switches):
     """main() of a test whose cases take the program's path, in a network namespace of its own. `switches`: flags that
     the caller reads from sys.argv by itself."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
@@ -346,24 +341,14 @@ def run_cases(cases, description, *switches):
         for program in ("unshare", "ip"):
             if not shutil.which(program):
                 raise Missing(f"{program} (packages util-linux, iproute2)")
-        if not given.inside:
-            script = os.path.abspath(sys.argv[0])
-            os.execvp("unshare", ["unshare", "--net", sys.executable, script, *sys.argv[1:], "--inside"])
-        run("ip", "link", "set", "lo", "up")
+        isolate(given.inside, "--net")
         kitty = os.path.abspath(given.kitty)
-        failed = 0
-        for name in given.cases.split(","):
-            print(f"{name}:", flush=True)
-            try:
-                cases[name](kitty)
-            except Failure as failure:
-                failed += 1
-                print(f"  FAIL {failure}", flush=True)
-        return 1 if failed else 0
+        chosen = [name for name in cases if cases[name] in choose(parser, given.cases, cases)]
+        return run_cases((name, lambda name=name: cases[name](kitty) or "as above") for name in chosen)
     except Missing as missing:
-        print(f"SKIP: {missing}")
+        print(f"SKIP: {missing} is missing")
         return 77
 
 
 if __name__ == "__main__":
-    sys.exit(run_cases(CASES, __doc__))
+    sys.exit(main(CASES, __doc__))

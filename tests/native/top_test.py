@@ -28,17 +28,16 @@ from targets_test import (  # noqa: E402
     BAD_PORT,
     FAULT_S,
     FOREIGN,
-    Failure,
     Good,
     Recording,
     Server,
     answer,
     dripping,
-    expect,
+    main,
     replaying,
-    run_cases,
     saying,
 )
+from lab import Failure, expect  # noqa: E402
 
 LIMIT_S = 30  # until something must have shown; for a machine that is busy with other tests
 PROMPT = "user@host:~$ kitty top"
@@ -464,4 +463,4 @@ CASES = {
 }
 
 if __name__ == "__main__":
-    sys.exit(run_cases(CASES, __doc__, "--show"))
+    sys.exit(main(CASES, __doc__, "--show"))

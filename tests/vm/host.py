@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
@@ -27,32 +26,23 @@ BTF = "/sys/kernel/btf"
 LOCKDOWN = "/sys/kernel/security/lockdown"
 STARTED_S = 60  # on an emulated CPU
 GONE_S = 10  # the kernel frees programs after a grace period
-# enum bpf_cmd of include/uapi/linux/bpf.h; links since 5.8
-NEXT_ID = {"programs": 11, "maps": 12, "links": 31}
+NEXT_ID = {
+    "programs": bpf_objects.PROG_GET_NEXT_ID,
+    "maps": bpf_objects.MAP_GET_NEXT_ID,
+    "links": bpf_objects.LINK_GET_NEXT_ID,
+}
 WATCHED = {"KITTY_WATCH": "1", "RANK": "0", "JOB_NAME": "vm"}
 
 
-def ids(kind):
-    """The set of numbers of the kernel's BPF objects of a kind."""
-    found, last = set(), 0
-    while True:
-        try:
-            last = struct.unpack_from("=II", bpf_objects.bpf(NEXT_ID[kind], struct.pack("=III", last, 0, 0))[1])[1]
-        except FileNotFoundError:  # ENOENT: the last one
-            return found
-        found.add(last)
-
-
 def bpf_ids():
-    return {kind: ids(kind) for kind in NEXT_ID}
+    """{kind: the numbers of the kernel's BPF objects}."""
+    return {kind: set(bpf_objects.ids(command)) for kind, command in NEXT_ID.items()}
 
 
 def wait_gone(before):
     """Until the kernel holds no more than it did."""
     deadline = time.monotonic() + GONE_S
-    while left := {kind: sorted(numbers - before[kind]) for kind, numbers in bpf_ids().items()}:
-        if not any(left.values()):
-            return
+    while any((left := {kind: sorted(numbers - before[kind]) for kind, numbers in bpf_ids().items()}).values()):
         if time.monotonic() > deadline:
             raise Failure(f"left in the kernel: {left}")
         time.sleep(0.2)
