@@ -260,8 +260,10 @@ Connection& Server::Loop::free_slot() {
   const Clock::time_point now = Clock::now();
   for (Connection& connection : slots_) {
     if (!connection.socket) return connection;
-    const bool is_answered =
+    // The kernel may still be delivering what the server has sent.
+    const bool is_sent =
         connection.state == State::lingering || (connection.state == State::idle && connection.requests > 0);
+    const bool is_answered = is_sent && connection.is_taken();
     const std::tuple claim(std::ranges::count(slots_, connection.client, &Connection::client), is_answered,
                            now - connection.since);
     if (claim > most) {

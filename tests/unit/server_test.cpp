@@ -361,6 +361,23 @@ TEST_F(ServerTest, WhoHasItsAnswerGivesWayToWhoHasNone) {
   EXPECT_EQ(server_->counters().connections_evicted, 21U);
 }
 
+TEST_F(ServerTest, WhoIsStillBeingSentItsAnswerHasNone) {
+  start(kPatient);
+  // More than the client's buffer holds, and no more than the kernel takes from the server at once.
+  const std::string text(size_t{256} << 10, 'x');
+  publish(text);
+  Client slow(port(), 4096);
+  ASSERT_TRUE(slow.send("GET /metrics HTTP/1.1\r\n\r\n"));
+  while (server_->counters().requests < 1) std::this_thread::sleep_for(milliseconds(1));
+  std::vector<Client> answered;
+  for (size_t i = 0; i < kMaxConnections + 20; ++i) {
+    answered.emplace_back(port());
+    ASSERT_EQ(answered.back().get("/metrics").body, text);
+  }
+  EXPECT_EQ(server_->counters().connections_evicted, 21U);
+  EXPECT_EQ(slow.response().body, text);
+}
+
 TEST_F(ServerTest, ANewcomerIsServedHoweverManyConnectionsDoNotRead) {
   start(kPatient);
   publish(std::string(kMaxTextBytes, 'x'));
