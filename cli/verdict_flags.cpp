@@ -39,6 +39,8 @@ constexpr std::array kThresholds = {
     Threshold{"throttle_queue_floor_bytes", &Thresholds::throttle_queue_floor_bytes},
     Threshold{"path_min_share", &Thresholds::path_min_share},
     Threshold{"queue_min_share", &Thresholds::queue_min_share},
+    Threshold{"path_like_share", &Thresholds::path_like_share},
+    Threshold{"path_spread_s", &Thresholds::path_spread_s},
     Threshold{"loss_share", &Thresholds::loss_share},
     Threshold{"loss_ratio", &Thresholds::loss_ratio},
     Threshold{"loss_floor", &Thresholds::loss_floor},

@@ -29,9 +29,23 @@ double usual_queue(const Job& job, size_t unit) {
   return lower_median(std::move(values));
 }
 
+// Whether everything that these links measured from either end has the same least RTT: a longer path raises all
+// of it alike, while in a queue the flows wait in turn, and each finds as much of it as the others left.
+bool have_like_minima(const std::vector<const Link*>& links, const Thresholds& limits) {
+  double least_s = std::numeric_limits<double>::infinity(), greatest_s = 0;
+  for (const Link* link : links) {
+    for (const Flow* flow : {&link->out, &link->back}) {
+      if (!flow->rtt_min_s || flow->rtt_count < limits.min_rtt_samples) continue;
+      least_s = std::min(least_s, *flow->rtt_min_s);
+      greatest_s = std::max(greatest_s, *flow->rtt_min_s);
+    }
+  }
+  return least_s >= limits.path_like_share * greatest_s || greatest_s - least_s <= limits.path_spread_s;
+}
+
 // Why these links of a unit are slow. A standing queue at a sender that is nearly always busy is a throttle,
-// unless the minimum has risen like the mean; so is a mean far above the minimum, where the queue stands
-// elsewhere (an inbound throttle). What is left is a longer path.
+// unless the minimum has risen like the mean; so are minima that differ, and a mean far above the minimum, where
+// the queue stands elsewhere (an inbound throttle). What is left is a longer path.
 Kind why_slow(const Job& job, size_t unit, const std::vector<const Link*>& links, double busy_share,
               double queue_bytes) {
   const Thresholds& limits = job.limits;
@@ -43,6 +57,7 @@ Kind why_slow(const Job& job, size_t unit, const std::vector<const Link*>& links
   const bool queued = busy_share > limits.throttle_busy_share &&
                       queue_bytes > limits.throttle_queue_ratio * usual_queue_bytes;
   if (queued && min_share < limits.path_min_share) return Kind::throttle;
+  if (!have_like_minima(links, limits)) return Kind::throttle;
   return min_share < limits.queue_min_share ? Kind::throttle : Kind::latency;
 }
 

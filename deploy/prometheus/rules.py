@@ -655,10 +655,22 @@ class Rules:
         unit_share = self.per_end("min", min_share)
         usual_least = self.either("min", "kitty:flow_rtt_seconds:usual_least")
         usual_share = f"min by ({self.U}) ({usual_least} / on ({self.F}) kitty:link_rtt_seconds)"
+        least = "kitty:flow_rtt_seconds:like_least"
+        self.record(
+            least,
+            "The usual least RTT of what active links measured: a longer path raises all of it alike.",
+            "kitty:flow_rtt_seconds:usual_least and kitty:flow_rtt_seconds:mean and kitty:link_active",
+        )
+
+        def unlike(of):
+            low, high = of("min", least), of("max", least)
+            return f"({low} < {self.k.PathLikeShare} * {high} and {high} - {low} > {self.k.PathSpreadS})"
+
         self.record(
             "kitty:throttled_unit",
             "Slow units with a queue that a longer path would not have: busy, full, and of one flow at least the "
-            "minimum did not rise like the mean; or it usually is far below, however busy they are.",
+            "minimum did not rise like the mean; or, however busy they are, the flows' minima differ, or are usually far "
+            "below.",
             f"""
             kitty:slow_unit
             and on ({self.U}) (
@@ -668,6 +680,7 @@ class Rules:
                 and on ({self.U}) {unit_share} < {self.k.PathMinShare}
               )
               or {usual_share} < {self.k.QueueMinShare}
+              or {unlike(self.per_end)}
             )""",
         )
         self.record(
@@ -691,8 +704,8 @@ class Rules:
         few = f"(kitty:slow_link and on ({self.J}) count by ({self.J}) (kitty:slow_link) <= {most:g})"
         link_share = self.either("min", min_share)
         throttled = (
-            f"({few} and on ({self.F}) {link_share} < {self.k.PathMinShare} and on ({self.F}) "
-            f"{self.either('max', 'kitty:flow_busy:share')} > {self.k.ThrottleBusyShare})"
+            f"({few} and on ({self.F}) (({link_share} < {self.k.PathMinShare} and on ({self.F}) "
+            f"{self.either('max', 'kitty:flow_busy:share')} > {self.k.ThrottleBusyShare}) or {unlike(self.either)}))"
         )
         self.record(
             "kitty:accused_link",

@@ -268,6 +268,19 @@ INSTANTIATE_TEST_SUITE_P(
                });
              },
              Kind::latency, "2", "least 51.3 ms"},
+        // Bursts of one size that meet the same queue each time: each minimum is as its mean, as on a longer path.
+        Case{"flows that find different parts of one queue",
+             [](Scenario& s) {
+               s.link(2, 1, [](Sent& f) { slow(f, 35); });
+               s.link(2, 3, [](Sent& f) { slow(f, 55); });
+             },
+             Kind::throttle, "2", "all 2 active links of rank 2 are slow"},
+        Case{"a longer path to near and far peers",
+             [](Scenario& s) {
+               s.link(2, 1, [](Sent& f) { slow(f, 10.2); });
+               s.link(2, 3, [](Sent& f) { slow(f, 11.1); });
+             },
+             Kind::latency, "2", ""},
         // The queue in front of the culprit: only its links' RTT shows it.
         Case{"an inbound throttle",
              [](Scenario& s) {
