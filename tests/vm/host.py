@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
 """The agent and what a host may be like: `kitty check`, no BTF, lockdown, and nothing left behind in the kernel.
 
-    host.py KITTY [--expect-hook HOOK] [--cases check,clean_stop,killed,no_btf,lockdown]
+    host.py KITTY [--expect-hook HOOK] [--cases check,clean_stop,killed,no_btf,memlock,bpf_disabled,paranoid,lockdown]
 
-Runs as root in a VM of its own (vm/run): lockdown cannot be lifted again, and comes last. Exit status 0 when every case
-holds.
+Runs as root in a VM of its own (vm/run): lockdown cannot be lifted again, and comes last. memlock, bpf_disabled and
+paranoid are the rows of docs/OPERATING.md's table of what kernels ask besides the four capabilities. Exit status 0 when
+every case holds.
 """
 
 import argparse
 import json
 import os
+import platform
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +25,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, ".."), os.path.join(HERE, "..", "native")]
 import bpf_objects  # noqa: E402
 from lab import Agent, Failure, Lab, Missing, choose, expect, run, run_cases  # noqa: E402
+from privileges_test import BPF, FOUR, kept_on_this_kernel, threads_of, with_capabilities  # noqa: E402
 
 BTF = "/sys/kernel/btf"
 LOCKDOWN = "/sys/kernel/security/lockdown"
@@ -53,6 +58,28 @@ def hook_of(agent):
     scrape = agent.wait("a first scrape", lambda scrape: scrape.find("kitty_rtt_hook_info"), STARTED_S)
     [(labels, _)] = scrape.find("kitty_rtt_hook_info")
     return labels["hook"]
+
+
+def kernel_version():
+    """(6, 1) of 6.1.0-57-amd64."""
+    return tuple(int(number) for number in platform.release().split(".")[:2])
+
+
+def write_sysctl(name, value):
+    """What it was before."""
+    path = f"/proc/sys/{name.replace('.', '/')}"
+    try:
+        with open(path, "r+", encoding="ascii") as file:
+            before = file.read().strip()
+            file.write(value)
+    except FileNotFoundError:
+        raise Missing(path) from None
+    return before
+
+
+def reasons(agent):
+    """{hook: why it was not taken}."""
+    return dict(re.findall(r'msg="rtt hook not taken" hook=(\S+) reason="([^"]*)"', agent.output()))
 
 
 def watched_shows(agent, names):
@@ -133,6 +160,66 @@ class Host:
         expect(with_file != "none", "expected a hook with --btf, seen none")
         return f"procfs metrics alone; with --btf {with_file}"
 
+    def as_nobody(self, *flags, memlock="unlimited"):
+        """The agent with the four capabilities, its binary where nobody may look, and what the unit file limits to."""
+        where = shutil.copy(self.kitty, tempfile.mkdtemp(prefix="kitty-host-"))  # which the VM's end takes along
+        os.chmod(os.path.dirname(where), 0o755)
+        return Agent(where, *flags, prefix=["prlimit", f"--memlock={memlock}", *with_capabilities(FOUR)])
+
+    def memlock(self):
+        """Before 5.11 maps and programs count against RLIMIT_MEMLOCK, which the four cannot raise."""
+        charged = kernel_version() < (5, 11)
+        with self.as_nobody(memlock="65536:65536") as agent:
+            hook = hook_of(agent)
+            watched_shows(agent, ["net_tcp_out_segs_total"] + ([] if charged else ["net_tcp_rtt_us"]))
+            log = agent.output()
+            agent.stop(10)
+        expect((hook == "none") == charged, f"expected {'no' if charged else 'a'} hook, seen {hook}:\n{log}")
+        said = f"RLIMIT_MEMLOCK is 64 KiB, and kernel {'.'.join(map(str, kernel_version()))} charges maps and programs"
+        expect(not charged or said in log, f"expected '{said}', seen:\n{log}")
+        return f"with 64 KiB {hook}{', ' + said if charged else ''}"
+
+    def bpf_disabled(self):
+        """Where kernel.unprivileged_bpf_disabled is set, kernels before 5.19 want CAP_BPF for reading maps, too."""
+        before = write_sysctl("kernel.unprivileged_bpf_disabled", "2")
+        try:
+            with self.as_nobody() as agent:
+                hook = hook_of(agent)
+                expect(hook != "none", f"no hook:\n{agent.output()}")
+                watched_shows(agent, ["net_tcp_out_segs_total", "net_tcp_rtt_us"])
+                must, may = kept_on_this_kernel()
+                wanted = must | (1 << BPF if may else 0)
+                for name, fields in threads_of(agent.process.pid).items():
+                    seen = int(fields["CapEff"], 16)
+                    expect(seen == wanted, f"thread {name} holds {seen:#x}, expected {wanted:#x}")
+                agent.stop(10)
+        finally:
+            write_sysctl("kernel.unprivileged_bpf_disabled", before)
+        return f"{hook}, CapEff {wanted:#x}"
+
+    def paranoid(self):
+        """Debian's kernels give kprobes above 2 to CAP_SYS_ADMIN only; fentry works without."""
+        with open("/proc/version", encoding="ascii") as file:
+            patched = "debian" in file.read().lower()
+        before = write_sysctl("kernel.perf_event_paranoid", "3")
+        kprobe = "kprobe/tcp_ack_update_rtt"
+        try:
+            with self.as_nobody(f"--rtt-hook={kprobe}") as agent:
+                alone = hook_of(agent)
+                why, log = reasons(agent).get(kprobe, ""), agent.output()
+                agent.stop(10)
+            with self.as_nobody() as agent:
+                hook = hook_of(agent)
+                watched_shows(agent, ["net_tcp_out_segs_total", "net_tcp_rtt_us"])
+                agent.stop(10)
+        finally:
+            write_sysctl("kernel.perf_event_paranoid", before)
+        expect((alone == "none") == patched, f"patched: {patched}; seen {alone}:\n{log}")
+        said = "kernel.perf_event_paranoid is 3; distributions that know values above 2 then want CAP_SYS_ADMIN"
+        expect(not patched or said in why, f"expected '{said}', seen {why}")
+        expect(hook.startswith("fentry/") or not patched, f"expected fentry, seen {hook}")
+        return f"kprobe alone: {alone} {why}\n    auto: {hook}"
+
     def lockdown(self):
         """Confidentiality: whatever hook is left, the agent serves, and says what lockdown took."""
         try:
@@ -152,7 +239,8 @@ class Host:
 
 
 def main():
-    cases = {case.__name__: case for case in (Host.check, Host.clean_stop, Host.killed, Host.no_btf, Host.lockdown)}
+    order = ("check", "clean_stop", "killed", "no_btf", "memlock", "bpf_disabled", "paranoid", "lockdown")
+    cases = {name: getattr(Host, name) for name in order}
     parser = argparse.ArgumentParser()
     parser.add_argument("kitty")
     parser.add_argument("--expect-hook")
