@@ -12,7 +12,7 @@
 namespace kitty::procfs {
 
 // Some 13 lines (version 1 hierarchies) with a container's path each.
-inline constexpr size_t kCgroupBufferBytes = 16 * 1024;
+inline constexpr size_t kCgroupBufferBytes = size_t{16} * 1024;
 
 inline constexpr size_t kContainerIdBytes = 64;
 inline constexpr size_t kPodUidBytes = 36;        // 8-4-4-4-12

@@ -12,7 +12,7 @@ namespace kitty::procfs {
 
 // What a walk is best given: some 1,000 entries a system call. The kernel refuses a buffer too small for one
 // entry.
-inline constexpr size_t kDirectoryBufferBytes = 32 * 1024;
+inline constexpr size_t kDirectoryBufferBytes = size_t{32} * 1024;
 
 // Calls back with every name but "." and ".."; the name lives until the callback returns. `dirfd` is a
 // directory opened for reading, at its beginning. Names already reported stand when the walk ends with an

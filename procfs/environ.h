@@ -20,7 +20,7 @@ inline constexpr std::string_view kWatchValue = "1";
 
 inline constexpr size_t kMaxEnvironNameBytes = 63;
 inline constexpr size_t kMaxEnvironValueBytes = 256;  // longer values are cut, and say so
-inline constexpr size_t kEnvironBufferBytes = 16 * 1024;
+inline constexpr size_t kEnvironBufferBytes = size_t{16} * 1024;
 
 // Defined nowhere, and not constexpr: a compiler that comes to it names it in its error.
 void a_variables_name_is_1_to_63_bytes_without_an_equals_sign();

@@ -13,7 +13,7 @@
 namespace kitty::procfs {
 
 // What the file takes is about 1.3 KB; the rest is room for more columns and IcmpMsg lines.
-inline constexpr size_t kSnmpBufferBytes = 16 * 1024;
+inline constexpr size_t kSnmpBufferBytes = size_t{16} * 1024;
 
 // The counters of the `Tcp:` lines (RFC 4022). A column that this kernel does not have, or whose value is
 // 2^63 or more (a sum over CPUs caught while negative), is absent rather than 0. 32-bit kernels wrap at 2^32.

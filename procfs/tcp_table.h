@@ -22,7 +22,7 @@ namespace kitty::procfs {
 inline constexpr size_t kMaxTcpLineBytes = 512;
 
 // Holds several of the pages that the kernel gives a read at most.
-inline constexpr size_t kTcpTableBufferBytes = 16 * 1024;
+inline constexpr size_t kTcpTableBufferBytes = size_t{16} * 1024;
 
 // include/net/tcp_states.h
 enum class TcpState : uint8_t {

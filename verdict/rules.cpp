@@ -29,8 +29,8 @@ double usual_queue(const Job& job, size_t unit) {
   return lower_median(std::move(values));
 }
 
-// Whether everything that these links measured from either end has the same least RTT: a longer path raises all
-// of it alike, while in a queue the flows wait in turn, and each finds as much of it as the others left.
+// Whether everything that these links measured from either end has the same least RTT: a longer path raises
+// all of it alike, while in a queue the flows wait in turn, and each finds as much of it as the others left.
 bool have_like_minima(const std::vector<const Link*>& links, const Thresholds& limits) {
   double least_s = std::numeric_limits<double>::infinity(), greatest_s = 0;
   for (const Link* link : links) {
@@ -44,8 +44,8 @@ bool have_like_minima(const std::vector<const Link*>& links, const Thresholds& l
 }
 
 // Why these links of a unit are slow. A standing queue at a sender that is nearly always busy is a throttle,
-// unless the minimum has risen like the mean; so are minima that differ, and a mean far above the minimum, where
-// the queue stands elsewhere (an inbound throttle). What is left is a longer path.
+// unless the minimum has risen like the mean; so are minima that differ, and a mean far above the minimum,
+// where the queue stands elsewhere (an inbound throttle). What is left is a longer path.
 Kind why_slow(const Job& job, size_t unit, const std::vector<const Link*>& links, double busy_share,
               double queue_bytes) {
   const Thresholds& limits = job.limits;

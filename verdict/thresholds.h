@@ -42,10 +42,10 @@ inline constexpr double kThrottleQueueFloorBytes = 16 * 1024;
 // 0.83, over 70 windows of nine runs).
 inline constexpr double kPathMinShare = 0.84;
 inline constexpr double kQueueMinShare = 0.5;
-// A burst of one size that meets the same queue each time has a minimum like its mean as well. But not every flow
-// of the rank does: of all that begin or end there, the least minimum was 0.00 to 0.91 of the greatest (160
-// windows of fifteen throttled runs, four of them 0.92 to 0.98), and 0.94 to 1.00 on a path of 50 ms more (110
-// windows of nine).
+// A burst of one size that meets the same queue each time has a minimum like its mean as well. But not every
+// flow of the rank does: of all that begin or end there, the least minimum was 0.00 to 0.91 of the greatest
+// (160 windows of fifteen throttled runs, four of them 0.92 to 0.98), and 0.94 to 1.00 on a path of 50 ms
+// more (110 windows of nine).
 inline constexpr double kPathLikeShare = 0.92;
 // Of a short path so much is the hosts' jitter, and how far apart the racks are.
 inline constexpr double kPathSpreadS = 0.001;
