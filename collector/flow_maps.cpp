@@ -83,10 +83,11 @@ bool FlowMaps::read_owned(uint64_t inode, kitty_flow& flow) const {
 
 void FlowMaps::disown(uint64_t inode) { (void)maps_[owned_].remove(inode); }
 
-bool FlowMaps::take_pending(uint64_t inode, kitty_flow& flow) {
-  if (!maps_[pending_].lookup(inode, flow).value_or(false)) return false;
-  return maps_[pending_].remove(inode).value_or(false);
+bool FlowMaps::read_pending(uint64_t inode, kitty_flow& flow) const {
+  return maps_[pending_].lookup(inode, flow).value_or(false);
 }
+
+void FlowMaps::drop_pending(uint64_t inode) { (void)maps_[pending_].remove(inode); }
 
 bool FlowMaps::watch_netns(uint32_t netns) {
   return maps_[watched_netns_].update(netns, uint32_t{1}).has_value();

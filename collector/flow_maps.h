@@ -34,8 +34,9 @@ class FlowMaps {
   [[nodiscard]] OwnResult own(uint64_t inode);
   [[nodiscard]] bool read_owned(uint64_t inode, kitty_flow& flow) const;
   void disown(uint64_t inode);
-  // Reads and deletes the entry that unknown sockets share; false when there is none.
-  [[nodiscard]] bool take_pending(uint64_t inode, kitty_flow& flow);
+  // What the socket did before it was owned; false when there is no such entry.
+  [[nodiscard]] bool read_pending(uint64_t inode, kitty_flow& flow) const;
+  void drop_pending(uint64_t inode);
   [[nodiscard]] bool watch_netns(uint32_t netns);
   void unwatch_netns(uint32_t netns);
   // Samples from now on belong to this tick; never 0.

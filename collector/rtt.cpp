@@ -11,6 +11,9 @@ namespace kitty::collector {
 
 namespace {
 
+// Whether the entry knows which sample tcp_probe showed last. Other hooks have no use for that.
+bool knows_shown(const kitty_flow& flow) { return flow.hash != 0 && flow.rack_mstamp != KITTY_RACK_UNKNOWN; }
+
 uint64_t sample_count(const kitty_flow& flow) {
   return std::accumulate(std::begin(flow.buckets), std::end(flow.buckets), uint64_t{0});
 }
@@ -89,9 +92,13 @@ void RttCollector::post(const Flow& flow, const Growth& growth) {
 void RttCollector::take_pending(uint64_t inode, Flow& flow, const kitty_flow& now, Growth& growth) {
   kitty_flow kept;
   flow.pending_due = false;
-  if (!maps_.take_pending(inode, kept)) return;
+  if (!maps_.read_pending(inode, kept)) return;
   // Another hash is another connection that once had this inode.
-  if ((now.hash != 0 && kept.hash != now.hash) || (flow.hash != 0 && kept.hash != flow.hash)) return;
+  const bool is_another =
+      (now.hash != 0 && kept.hash != now.hash) || (flow.hash != 0 && kept.hash != flow.hash);
+  flow.pending_left = !is_another && knows_shown(kept) && !knows_shown(now);
+  if (!flow.pending_left) maps_.drop_pending(inode);
+  if (is_another) return;
   start_connection(flow, kept.hash, remote_of(kept));
   for (size_t i = 0; i < KITTY_RTT_BUCKETS; ++i) growth.rtt.buckets[i] += kept.buckets[i];
   growth.rtt.sum_us += kept.rtt_sum_us;
@@ -101,11 +108,17 @@ void RttCollector::take_pending(uint64_t inode, Flow& flow, const kitty_flow& no
   add_counters(flow, kept.counters, growth);
 }
 
+void RttCollector::drop_pending(uint64_t inode, Flow& flow) {
+  flow.pending_left = false;
+  maps_.drop_pending(inode);
+}
+
 void RttCollector::read_flow(uint64_t inode, Flow& flow, uint64_t now_ns) {
   kitty_flow now;
   if (!maps_.read_owned(inode, now)) return;
   Growth growth;
   if (flow.pending_due) take_pending(inode, flow, now, growth);
+  if (flow.pending_left && knows_shown(now)) drop_pending(inode, flow);
   if (now.hash != 0) {
     if (now.resets != flow.resets) {
       flow.resets = now.resets;
@@ -180,6 +193,7 @@ void RttCollector::follow(const ProcessState& state) {
       ++it;
       continue;
     }
+    if (it->second.pending_left) drop_pending(it->first, it->second);  // or it would be taken once more
     maps_.disown(it->first);
     it = flows_.erase(it);
   }

@@ -4,7 +4,8 @@
 // what it has posted, so what a closed socket did is not lost and no counter falls.
 //
 // Hand-over of a new socket: insert a zeroed `owned` entry, let one tick pass (a program that missed it has
-// long finished), then take what `pending` kept and add it.
+// long finished), then take what `pending` kept and add it. The entry there stays until a packet has shown
+// the program of tcp_probe where it left off: a flow may rest for longer than a tick.
 //
 // An inode that turns out to carry another connection than before may have another owner by now: what the new
 // connection does is posted only once its holder has been listed again.
@@ -43,15 +44,17 @@ class RttCollector {
     kitty_counters last{};
     uint32_t counted_have = 0;  // counters whose starting point is set
     bool from_birth = true;     // counters start at the socket's birth, not at first sight
-    bool pending_due = false;
-    bool measured = false;  // has an entry in `owned`; tried again while the table is full
-    uint64_t held_ns = 0;   // not posted until its owner is listed later than this; 0: posted
+    bool pending_due = false;   // what `pending` has is not counted yet
+    bool pending_left = false;  // it is, but the entry is still wanted
+    bool measured = false;      // has an entry in `owned`; tried again while the table is full
+    uint64_t held_ns = 0;       // not posted until its owner is listed later than this; 0: posted
     uint64_t seen = 0;
   };
 
   void follow_namespaces(const ProcessState& state);
   void read_flow(uint64_t inode, Flow& flow, uint64_t now_ns);
   void take_pending(uint64_t inode, Flow& flow, const kitty_flow& now, Growth& growth);
+  void drop_pending(uint64_t inode, Flow& flow);
   void take_listed(Flow& flow, const Connection& connection);
   void add_samples(Flow& flow, const kitty_flow& now, Growth& growth) const;
   void add_counters(Flow& flow, const kitty_counters& now, Growth& growth) const;

@@ -9,7 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace kitty::testing {
@@ -30,6 +33,8 @@ class WatchedChild {
     if (error != 0) {
       pid_ = -1;
       ADD_FAILURE() << "cannot start " << command[0] << ": errno " << error;
+    } else if (!environment.empty()) {
+      wait_for_environment();
     }
   }
   WatchedChild(const WatchedChild&) = delete;
@@ -45,6 +50,16 @@ class WatchedChild {
   }
 
  private:
+  // posix_spawn() returns when the child has left this program, which is before /proc shows the new
+  // environment: exec_mmap() comes before create_elf_tables() in load_elf_binary() of fs/binfmt_elf.c.
+  void wait_for_environment() const {
+    const std::string path = "/proc/" + std::to_string(pid_) + "/environ";
+    for (int i = 0; i < 10'000; ++i) {
+      if (std::ifstream(path).peek() != std::ifstream::traits_type::eof()) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    ADD_FAILURE() << path << " stays empty";
+  }
   static std::vector<char*> pointers(std::vector<std::string>& texts) {
     std::vector<char*> out;
     for (std::string& text : texts) out.push_back(text.data());
