@@ -37,6 +37,9 @@ using std::chrono::milliseconds;
 constexpr int kMaxAcceptsPerTurn = 16;
 // How long not to accept after the process or the system ran out of descriptors or memory.
 constexpr milliseconds kAcceptPause{100};
+// How long a client that has just connected may take to send its request before it gives way: one may lose
+// the processor in between, to this server. Long floods of silent clients are let in at this pace, too.
+constexpr milliseconds kSendGrace{5};
 // Bytes one turn of a lingering connection reads to drop them.
 constexpr size_t kDropBytes = 4096;
 
@@ -67,9 +70,9 @@ class Server::Loop {
   void run();
   int wait_ms(Clock::time_point now) const;
   void accept_some(Clock::time_point now);
-  void pause_accepting(Clock::time_point now);
+  void accept_again_at(Clock::time_point then);
   void set_accepting(bool on);
-  Connection& free_slot();
+  Connection* choose_slot(Clock::time_point now);
   void limit_held(const Connection& latest);
   void expire(Clock::time_point now);
 
@@ -211,21 +214,25 @@ int Server::Loop::wait_ms(Clock::time_point now) const {
 
 void Server::Loop::accept_some(Clock::time_point now) {
   for (int i = 0; i < kMaxAcceptsPerTurn; ++i) {
+    Connection* slot = choose_slot(now);
+    if (slot == nullptr) return accept_again_at(now + kSendGrace);
     sockaddr_storage address{};
     socklen_t size = sizeof address;
     Fd socket(
         accept4(listener_.get(), reinterpret_cast<sockaddr*>(&address), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) {
       // Anything else concerns one connection that is gone already (accept(2) lists them), or EAGAIN.
-      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) pause_accepting(now);
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+        accept_again_at(now + kAcceptPause);
       return;
     }
     const int on = 1;
     setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    Connection& connection = free_slot();
+    Connection& connection = *slot;
+    if (connection.socket) evict(connection);
     epoll_event event{.events = EPOLLIN, .data = {.u64 = index(connection)}};
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
-      pause_accepting(now);
+      accept_again_at(now + kAcceptPause);
       return;
     }
     connections_.fetch_add(1, std::memory_order_relaxed);
@@ -238,11 +245,11 @@ void Server::Loop::accept_some(Clock::time_point now) {
   }
 }
 
-void Server::Loop::pause_accepting(Clock::time_point now) {
+void Server::Loop::accept_again_at(Clock::time_point then) {
   // The listener stays readable, so without a pause the loop would spin. Another thread's descriptors may
   // come free.
   set_accepting(false);
-  accept_again_ = now + kAcceptPause;
+  accept_again_ = then;
 }
 
 void Server::Loop::set_accepting(bool on) {
@@ -251,28 +258,37 @@ void Server::Loop::set_accepting(bool on) {
   accept_again_.reset();
 }
 
-Connection& Server::Loop::free_slot() {
+// A slot for a newcomer: a free one, or that of the one who gives way; none where he has only just come.
+Connection* Server::Loop::choose_slot(Clock::time_point now) {
   // Who gives way: of the client that has the most connections, so that nobody's flood costs others theirs,
-  // one that has its answer and asks nothing more, else the one that has stood still longest. A scraper of
-  // good will asks soon, and takes what it asked for.
-  Connection* victim = &slots_.front();
-  std::tuple<ptrdiff_t, bool, Clock::duration> most{0, false, {}};
-  const Clock::time_point now = Clock::now();
+  // one that has its answer and asks nothing more, else one that has begun a head and not ended it, else the
+  // one that has stood still longest. A scraper of good will asks soon, all at once, and takes what it asked
+  // for.
+  Connection* victim = nullptr;
+  std::tuple<ptrdiff_t, bool, bool, bool, Clock::duration> most;
+  uint64_t client = 0;
+  ptrdiff_t of_client = 0;
   for (Connection& connection : slots_) {
-    if (!connection.socket) return connection;
-    // The kernel may still be delivering what the server has sent.
+    if (!connection.socket) return &connection;
+    if (of_client == 0 || client != connection.client) {
+      client = connection.client;
+      of_client = std::ranges::count(slots_, client, &Connection::client);
+    }
+    const Clock::duration age = now - connection.since;
+    const bool is_new = connection.state == State::idle && connection.requests == 0 && age < kSendGrace;
     const bool is_sent =
         connection.state == State::lingering || (connection.state == State::idle && connection.requests > 0);
-    const bool is_answered = is_sent && connection.is_taken();
-    const std::tuple claim(std::ranges::count(slots_, connection.client, &Connection::client), is_answered,
-                           now - connection.since);
-    if (claim > most) {
-      victim = &connection;
-      most = claim;
+    std::tuple claim(of_client, !is_new, is_sent, connection.state == State::reading, age);
+    if (victim != nullptr && claim <= most) continue;
+    // The kernel may still be delivering what the server has sent. Asked of few, for it is a system call.
+    if (is_sent && !connection.is_taken()) {
+      std::get<2>(claim) = false;
+      if (victim != nullptr && claim <= most) continue;
     }
+    victim = &connection;
+    most = claim;
   }
-  evict(*victim);
-  return *victim;
+  return std::get<1>(most) ? victim : nullptr;
 }
 
 // Where the texts that responses hold have become too many bytes, those give way that stood still longest.

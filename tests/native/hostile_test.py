@@ -39,8 +39,11 @@ CONNECTION_LIMIT = 64  # kMaxConnections of http/server.h
 READING_DESCRIPTORS = 8  # what the agent opens for a moment to read /proc
 # A response's deadline (http/server.h) and slack: from then on nothing may be queued for an attacker that is gone.
 GIVEN_UP_S = 8
-SEND_QUEUE_LIMIT_BYTES = CONNECTION_LIMIT * (512 << 10)  # SO_SNDBUF as the kernel doubles it, http/listen_address.cpp
+# SO_SNDBUF as the kernel doubles it, http/listen_address.cpp; some of those that end and begin while the table is read
+# stand there both.
+SEND_QUEUE_LIMIT_BYTES = (CONNECTION_LIMIT + 16) * (512 << 10)
 APPEARS_S = 20
+REFUSED_LIMIT = 1  # of some 80 requests of a case
 SLEEPERS, SLEEPER_JOB = 300, '"' * 128  # a label at its limit, and each character of it escaped: 2.7 MB of text
 REQUEST = b"GET /metrics HTTP/1.1\r\nHost: kitty\r\n\r\n"
 NO_LINGER = struct.pack("=ii", 1, 0)
@@ -85,15 +88,24 @@ class GoodWill:
 
     def __init__(self):
         self.kept = None
-        self.anew = self.reopened = 0
+        self.anew = self.reopened = self.refused = 0
         self.latencies = []
         self.text = b""
 
     def ask(self):
         started = time.monotonic()
-        scraper = Scraper()
-        self.text = scraper.get()
-        scraper.close()
+        for last in (False, True):
+            scraper = Scraper()
+            try:
+                self.text = scraper.get()
+                break
+            except ConnectionError:
+                # It may lose the processor between connecting and sending, for longer than the agent waits in a flood.
+                self.refused += 1
+                if last:
+                    raise
+            finally:
+                scraper.close()
         self.latencies.append(time.monotonic() - started)
         self.anew += 1
 
@@ -107,7 +119,9 @@ class GoodWill:
             except ConnectionError:
                 self.kept = None
                 if fresh:  # a connection just made is to be answered
-                    raise
+                    self.refused += 1
+                    if self.refused > REFUSED_LIMIT:
+                        raise
                 self.reopened += 1
         self.latencies.append(time.monotonic() - started)
 
@@ -512,10 +526,11 @@ class Victim:
         statuses = " ".join(f"{status}:{count}" for status, count in sorted(attack.statuses.items()))
         figures = (
             f"{good_will.anew} scrapes each way, slowest {slowest * 1e3:.0f} ms, kept one opened again "
-            f"{good_will.reopened}; RSS {idle[0] >> 10} -> {resident >> 10} KiB, descriptors {idle[1]} -> {descriptors}, "
+            f"{good_will.reopened}{f', {good_will.refused} asked again' if good_will.refused else ''}; RSS {idle[0] >> 10} -> {resident >> 10} KiB, descriptors {idle[1]} -> {descriptors}, "
             f"queued {queued >> 10} KiB; {attack.did}{'; ' + statuses if statuses else ''}"
         )
         expect(good_will.anew >= seconds, f"too few scrapes: {figures}")
+        expect(good_will.refused <= REFUSED_LIMIT, f"not answered at the first attempt: {figures}")
         expect(slowest < ANSWER_LIMIT_S, f"a scrape took longer than {ANSWER_LIMIT_S} s: {figures}")
         expect(resident - idle[0] <= GROWTH_LIMIT_BYTES, f"memory grew: {figures}")
         expect(descriptors <= idle[1] + CONNECTION_LIMIT + READING_DESCRIPTORS, f"descriptors grew: {figures}")
