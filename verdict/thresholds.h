@@ -44,8 +44,8 @@ inline constexpr double kPathMinShare = 0.84;
 inline constexpr double kQueueMinShare = 0.5;
 // A burst of one size that meets the same queue each time has a minimum like its mean as well. But not every
 // flow of the rank does: of all that begin or end there, the least minimum was 0.00 to 0.91 of the greatest
-// (160 windows of fifteen throttled runs, four of them 0.92 to 0.98), and 0.94 to 1.00 on a path of 50 ms
-// more (110 windows of nine).
+// in 97 % of 278 windows of 26 throttled runs (most others an inbound throttle's), and 0.94 to 1.00 in 95
+// windows of nine runs with a path of 50 ms more.
 inline constexpr double kPathLikeShare = 0.92;
 // Of a short path so much is the hosts' jitter, and how far apart the racks are.
 inline constexpr double kPathSpreadS = 0.001;
