@@ -13,15 +13,16 @@ HTTPLIB ?= $(CACHE)/cpp-httplib
 cxx      = $(patsubst %,%-linux-gnu-,$(filter-out $(HOST),$(1)))g++
 CXX     := $(call cxx,$(ARCH))
 CLANG   := clang-19
-FUZZ_SECONDS ?= 60
 Q       := $(if $(V),,@)
 say      = @printf '  %-7s %s\n' '$(1)' '$(2)'
 export CACHE
 
 PACKAGES_BUILD := g++ clang-19 llvm-19 linux-libc-dev dpkg-dev ca-certificates debian-archive-keyring
-PACKAGES_TEST  := libgtest-dev libbpf-dev libelf-dev zlib1g-dev libclang-rt-19-dev clang-format-19 clang-tidy-19 cppcheck shellcheck \
-  prometheus chromium python3 python3-yaml python3-torch libopenblas0-pthread openmpi-bin libopenmpi-dev slowhttptest wrk \
-  buildah podman runc systemd iproute2 nftables qemu-system-x86 busybox-static cpio kmod xz-utils zstd file util-linux procps
+PACKAGES_TEST  := libgtest-dev libclang-rt-19-dev clang-format-19 clang-tidy-19 cppcheck shellcheck prometheus python3 python3-yaml \
+  python3-torch libopenblas0-pthread iproute2 nftables qemu-system-x86 busybox-static cpio kmod xz-utils zstd file util-linux \
+  procps git
+PACKAGES_SLOW  := libbpf-dev libelf-dev zlib1g-dev chromium openmpi-bin libopenmpi-dev slowhttptest wrk buildah podman runc \
+  systemd procps
 
 PACKAGES_IMAGE := buildah
 DISTS          := x86_64 aarch64
@@ -39,10 +40,7 @@ LDRELEASE := -static -flto=auto -Wl,--gc-sections -Wl,--build-id=none -Wl,-z,noe
 # Another architecture's C library: not the one that comes with the cross-compiler, which gets no security updates.
 LIBC     := $(CROSS:%=$(CACHE)/libc-%)
 LDRELEASE += $(LIBC:%=-B%/ -L%)
-# SANITIZE=address,undefined or SANITIZE=thread builds the tests into a folder of their own.
 comma   := ,
-CHECK   := -g1 $(addprefix -fsanitize=,$(SANITIZE)) $(if $(SANITIZE),-fno-sanitize-recover=all)
-T       := $(B)/check$(addprefix -,$(subst $(comma),-,$(SANITIZE)))
 
 # A kprobe's arguments are in registers, so the BPF object is one of its architecture.
 BPF_ARCH_x86_64 := x86
@@ -52,10 +50,8 @@ BPFFLAGS := -target bpf -mcpu=v3 -O2 -g -Wall -Wextra -Werror -I. $(BPF_UAPI) -f
 
 SOURCES  := $(wildcard base/*.cpp loader/*.cpp procfs/*.cpp collector/*.cpp http/*.cpp cli/*.cpp verdict/*.cpp privileges/*.cpp)
 OBJECTS  := $(patsubst %.cpp,$(B)/release/%.o,main.cpp $(SOURCES))
-LIBOBJS  := $(patsubst %.cpp,$(T)/%.o,$(SOURCES))
-# ThreadSanitizer is for what threads share.
-THREADED := $(patsubst %,tests/unit/%_test.cpp,text_slot server ticker scanner)
-UNITOBJS := $(patsubst %.cpp,$(T)/%.o,$(if $(filter thread,$(SANITIZE)),$(THREADED),$(wildcard tests/unit/*.cpp)))
+RELEASED := $(filter-out %/main.o,$(OBJECTS))
+FLAVOURS := release check-address-undefined check-thread
 
 all: $(B)/kitty
 
@@ -63,15 +59,18 @@ run: packages-build
 	$(Q)$(MAKE) --no-print-directory -j$(shell nproc) all
 	$(B)/kitty
 
+# The tests, by tiers (tests/all says which step is in which): `make test` tells within ten minutes, test-kernels and
+# test-slow are the rest of what CI runs, test-long is for releases. Each installs what it needs.
 test: packages-build packages-test
-	$(Q)tests/all
+	$(Q)tests/all test
 
-test-long: packages-build packages-test packages-long
-	$(Q)tests/all long
+# Named together they are one run: what waits in one tier goes beside what waits in the other.
+test-kernels test-slow: tiers
+tiers: packages-build packages-test packages-slow
+	$(Q)tests/all $(patsubst test-%,%,$(filter test-kernels test-slow,$(MAKECMDGOALS)))
 
-# The steps of tests/all, each of use by itself.
-unit: $(T)/unit_tests
-	$(Q)$(if $(CROSS),tests/dist/emulate $(CROSS)) $(if $(filter thread,$(SANITIZE)),setarch -R) $(T)/unit_tests --gtest_brief=1 $(if $(TESTS),--gtest_filter='$(TESTS)')
+test-long: packages-build packages-test packages-slow packages-long
+	$(Q)tests/all test kernels slow long
 
 lint:
 	$(Q)tests/lint
@@ -94,6 +93,7 @@ vm-kernel:
 
 packages-build: ; $(Q)tools/install-packages $(PACKAGES_BUILD)
 packages-test: ; $(Q)tools/install-packages $(PACKAGES_TEST)
+packages-slow: ; $(Q)tools/install-packages $(PACKAGES_SLOW)
 packages-image: ; $(Q)tools/install-packages $(PACKAGES_IMAGE)
 packages-long: ; $(Q)tools/install-packages $(PACKAGES_LONG)
 packages-dist: ; $(Q)tools/install-packages $(PACKAGES_DIST)
@@ -120,8 +120,8 @@ $(HTTPLIB)/httplib.h:
 $(B)/kprobe.bpf.o: kprobe.bpf.c kprobe.h
 	$(call say,BPF,$<)
 	$(Q)mkdir -p $(@D) && $(CLANG) $(BPFFLAGS) -D__TARGET_ARCH_$(BPF_ARCH_$(ARCH)) -c -o $@ $< && llvm-strip-19 -g -R .rel.BTF.ext -R .llvm_addrsig $@
-$(B)/release/collector/embedded_object.o $(T)/collector/embedded_object.o: $(B)/kprobe.bpf.o
-$(B)/release/http/page.o $(T)/http/page.o $(B)/fuzz/http/page.o: http/page.html
+$(FLAVOURS:%=$(B)/%/collector/embedded_object.o): $(B)/kprobe.bpf.o
+$(FLAVOURS:%=$(B)/%/http/page.o): http/page.html
 
 # A release: $(B)/dist, built from nothing, the same to the byte whenever and wherever Debian's packages are the same.
 DIST := $(B)/dist
@@ -151,29 +151,9 @@ $(B)/kprobe.%.bpf.o: kprobe.bpf.c kprobe.h
 	$(call say,BPF,$< $*)
 	$(Q)mkdir -p $(@D) && $(CLANG) $(BPFFLAGS) -D__TARGET_ARCH_$* -c -o $@ $<
 
-# Debian's library is this machine's; for another one it is compiled from the sources that its package brings along.
-GTEST_SOURCES := /usr/src/googletest/googletest
-GTEST := $(if $(CROSS),$(T)/gtest-all.o $(T)/gtest_main.o -static -z muldefs $(LIBC:%=-B%/ -L%),-lgtest -lgtest_main) -lresolv
-$(T)/gtest-all.o $(T)/gtest_main.o: $(T)/%.o: $(GTEST_SOURCES)/src/%.cc
-	$(call say,CXX,$<)
-	$(Q)mkdir -p $(@D) && $(CXX) -std=c++23 -g1 -w -I$(GTEST_SOURCES) -I$(GTEST_SOURCES)/include -c -o $@ $<
-
-# Google Test's header costs more than most tests: compiled once a flavour.
-$(T)/gtest.h.gch: Makefile
-	$(Q)mkdir -p $(@D) && echo '#include <gtest/gtest.h>' >$(T)/gtest.h && \
-	  $(CXX) $(filter-out -MMD -MP,$(CXXFLAGS)) $(CHECK) -x c++-header -o $@ $(T)/gtest.h
-$(UNITOBJS): CXXFLAGS += -include $(T)/gtest.h
-$(UNITOBJS): $(T)/gtest.h.gch
-$(T)/%.o: %.cpp | $(HTTPLIB)/httplib.h
-	$(call say,CXX,$< $(SANITIZE))
-	$(Q)mkdir -p $(@D) && $(CXX) $(CXXFLAGS) $(CHECK) -c -o $@ $<
-
-$(T)/unit_tests: $(UNITOBJS) $(LIBOBJS) $(filter %.o,$(GTEST)) | $(LIBC:%=%/origin)
+$(B)/exposition-check: $(B)/release/tests/exposition_check_main.o $(RELEASED)
 	$(call say,LINK,$@)
-	$(Q)$(CXX) $(CHECK) -o $@ $(UNITOBJS) $(LIBOBJS) $(GTEST)
-
-$(B)/exposition-check: $(T)/tests/exposition_check_main.o $(LIBOBJS)
-	$(Q)$(CXX) $(CHECK) -o $@ $^ -lresolv
+	$(Q)$(CXX) $(RELEASE) -o $@ $^ -lresolv
 
 $(B)/churn: $(B)/release/tests/native/churn.o
 	$(call say,LINK,$@)
@@ -183,6 +163,7 @@ $(B)/bench: $(patsubst %.cpp,$(B)/release/%.o,$(wildcard bench/*.cpp) $(SOURCES)
 	$(call say,LINK,$@)
 	$(Q)$(CXX) $(RELEASE) $(LDRELEASE) -o $@ $^ -lresolv
 
+include tests/unit/rules.mk
 include tests/loader/rules.mk
 include tests/fuzz/rules.mk
 
@@ -190,7 +171,7 @@ clean:
 	rm -rf $(B)
 
 -include $(wildcard $(B)/*/*.d $(B)/*/*/*.d $(B)/*/*/*/*.d)
-.PHONY: all run test test-long unit lint image bench vm-kernel packages-build packages-test packages-image packages-long packages-dist dist \
-  bpf-all clean
+.PHONY: all run test tiers test-kernels test-slow test-long lint image bench vm-kernel packages-build packages-test packages-slow packages-image packages-long \
+  packages-dist dist bpf-all clean
 .DELETE_ON_ERROR:
 .SECONDARY:

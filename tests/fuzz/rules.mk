@@ -1,22 +1,17 @@
-# libFuzzer under ASan and UBSan. `make fuzz` runs each target FUZZ_SECONDS from its seeds: tests/fuzz/corpus/NAME, and
-# for object files and BTF what the loader's fixtures compile to.
-FUZZERS  := $(patsubst tests/fuzz/%_fuzz.cpp,%,$(wildcard tests/fuzz/*_fuzz.cpp))
-FUZZFLAGS := -std=c++23 -g1 -O1 -Wall -Wextra -I. -isystem $(HTTPLIB) -DKITTY_VERSION='"$(VERSION)"' -MMD -MP
-FUZZLIBS := $(patsubst %.cpp,$(B)/fuzz/%.o,$(filter base/% loader/% procfs/% http/exposition% http/page% http/routes% http/text_slot% \
-  verdict/% cli/read_scrape% cli/report% cli/text%,$(SOURCES)))
+# libFuzzer under ASan and UBSan, on the objects of the unit tests' first flavour. `make fuzz` runs each target FUZZ_SECONDS
+# from its seeds, `make fuzz-seeds` its seeds alone: tests/fuzz/corpus/NAME, and for object files and BTF what the loader's
+# fixtures compile to.
+FUZZERS      := $(patsubst tests/fuzz/%_fuzz.cpp,%,$(wildcard tests/fuzz/*_fuzz.cpp))
+FUZZ_SECONDS ?= 60
+FUZZ_JOBS    ?= $(shell nproc)
 
 fuzz-build: $(FUZZERS:%=$(B)/fuzz/%)
 
-fuzz: fuzz-build fuzz-corpus-loader
-	$(Q)for name in $(FUZZERS); do tests/fuzz/run $(B)/fuzz $$name $(FUZZ_SECONDS) || exit 1; done
+fuzz fuzz-seeds: fuzz-build fuzz-corpus-loader
+	$(Q)printf '%s\n' $(FUZZERS) | xargs -P $(FUZZ_JOBS) -I@ tests/fuzz/run $(B)/fuzz @ $(if $(filter fuzz-seeds,$@),0,$(FUZZ_SECONDS))
 
-$(B)/fuzz/%: $(B)/fuzz/tests/fuzz/%_fuzz.o $(FUZZLIBS)
+$(B)/fuzz/%: $(ASAN)/tests/fuzz/%_fuzz.o $(patsubst %.cpp,$(ASAN)/%.o,$(SOURCES))
 	$(call say,LINK,$@)
-	$(Q)clang++-19 -fsanitize=fuzzer,address,undefined -o $@ $^
+	$(Q)mkdir -p $(@D) && clang++-19 -fsanitize=fuzzer,address,undefined -o $@ $^ -lresolv
 
-$(B)/fuzz/%.o: %.cpp | $(HTTPLIB)/httplib.h
-	$(call say,FUZZ,$<)
-	$(Q)mkdir -p $(@D) && clang++-19 $(FUZZFLAGS) -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all \
-	  -c -o $@ $<
-
-.PHONY: fuzz fuzz-build
+.PHONY: fuzz fuzz-seeds fuzz-build

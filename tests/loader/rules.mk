@@ -2,7 +2,7 @@
 FIXTURE_NAMES  := $(patsubst tests/loader/fixtures/%.bpf.c,%,$(wildcard tests/loader/fixtures/*.bpf.c))
 FIXTURES       := $(foreach n,$(FIXTURE_NAMES),$(B)/fixtures/$(n).local.o $(B)/fixtures/$(n).target.o)
 FIXTURE_FLAGS  := -target bpf -mcpu=v3 -O2 -g -Wall -Wextra -Wno-unused-parameter -Werror
-ORACLE_OBJECTS := $(patsubst %.cpp,$(T)/%.o,$(wildcard base/*.cpp) loader/elf.cpp loader/btf.cpp loader/core.cpp \
+ORACLE_OBJECTS := $(patsubst %.cpp,$(ASAN)/%.o,$(wildcard base/*.cpp) loader/elf.cpp loader/btf.cpp loader/core.cpp \
   loader/object.cpp tests/loader/oracle_test.cpp)
 
 $(B)/fixtures/%.local.o: tests/loader/fixtures/%.bpf.c tests/loader/fixtures/fixture.h
@@ -12,11 +12,11 @@ $(B)/fixtures/%.target.o: tests/loader/fixtures/%.bpf.c tests/loader/fixtures/fi
 	$(call say,BPF,$< target)
 	$(Q)mkdir -p $(@D) && $(CLANG) $(FIXTURE_FLAGS) -DTARGET -c -o $@ $<
 
-$(T)/oracle_tests: $(ORACLE_OBJECTS)
+$(ASAN)/oracle_tests: $(ORACLE_OBJECTS)
 	$(call say,LINK,$@)
-	$(Q)$(CXX) $(CHECK) -o $@ $^ -lgtest -lgtest_main -lbpf -lelf -lz -lpthread
+	$(Q)clang++-19 -fsanitize=address,undefined -o $@ $^ -lgtest -lgtest_main -lbpf -lelf -lz -lpthread
 
-oracle: $(T)/oracle_tests $(FIXTURES) $(B)/kprobe.bpf.o
+oracle: $(ASAN)/oracle_tests $(FIXTURES) $(B)/kprobe.bpf.o
 	$(Q)KITTY_FIXTURES=$(B)/fixtures KITTY_OBJECT=$(B)/kprobe.bpf.o $< --gtest_brief=1
 
 # Seeds: $(B)/fuzz/corpus/elf, $(B)/fuzz/corpus/btf.

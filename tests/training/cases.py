@@ -19,7 +19,7 @@ FIELDS = {
     "fault_s": 14,
     "after_s": 12,
     "late_agent": False,  # the agent starts in the middle of the fault
-    "long": True,  # only in make test-long
+    "tier": "long",  # quick: in make test; slow: in make test-slow; long: in make test-long
 }
 Case = collections.namedtuple("Case", ["name", *FIELDS], defaults=FIELDS.values())
 
@@ -35,8 +35,9 @@ def with_storage(cluster, folder):
 TWO_PER_NODE = {"start": lambda cluster, folder: cluster.start_training(folder, ranks_per_node=2), "nodes": 3}
 
 CASES = (
-    Case("quiet", quiet_s=60, after_s=0, fault_s=0, long=False),
-    Case("egress_20", (2,), THROTTLE, egress(2, "20mbit"), long=False),
+    Case("quiet_short", quiet_s=15, after_s=0, fault_s=0, tier="quick"),
+    Case("egress_20", (2,), THROTTLE, egress(2, "20mbit"), tier="quick"),
+    Case("quiet", quiet_s=60, after_s=0, fault_s=0, tier="slow"),
     Case("egress_100", (2,), THROTTLE, egress(2, "100mbit")),
     Case("ingress_20", (2,), INGRESS, lambda cluster, folder: cluster.ingress(cluster.nodes[2], "20mbit")),
     Case("loss_5", (2,), ("loss",), lambda cluster, folder: cluster.loss_from(cluster.nodes[2], 5)),

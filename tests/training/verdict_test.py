@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """The verdict on real training jobs with real faults: whom it names, why, how soon, and that it is silent otherwise.
 
-    verdict_test.py KITTY [--cases quiet,egress_20,...] [--long] [--port 9340] [--keep FOLDER]
+    verdict_test.py KITTY [--cases quiet,egress_20,...] [--tier quick|slow|long] [--port 9340] [--keep FOLDER]
 
 Each case runs a job in network namespaces with one agent (cases.py), records its scrapes, and asks `kitty diagnose`
 twice: live, started in the middle of the fault, and afterwards on every window of 3 s of the recording, as a watcher
-would have. Needs root. Without --long the quick pair; --keep leaves the recordings. Exit status 0 when every case
-holds, 77 when none could run. Without torch the quick pair is skipped by name, and a case with Open MPI runs.
+would have. Needs root. Without --cases those of a tier, by default quick; long is all of them. --keep leaves the
+recordings. Exit status 0 when every case holds, 77 when none could run.
 """
 
 import argparse
@@ -20,7 +20,6 @@ import time
 sys.dont_write_bytecode = True  # the checkout stays clean
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import cases  # noqa: E402
-import cluster  # noqa: E402
 from record import record  # noqa: E402
 import replay  # noqa: E402
 from lab import Failure, Missing  # noqa: E402
@@ -47,14 +46,6 @@ class Live:
         return [] if right else [f"named {replay.show(self.said)} live"]
 
 
-def has_torch():
-    try:
-        cluster.require_torch()
-    except Missing:
-        return False
-    return True
-
-
 def run_case(case, kitty, folder, port):
     """Returns (problems, summary)."""
     live = Live(case, kitty, port)
@@ -70,13 +61,12 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("kitty")
     parser.add_argument("--cases")
-    parser.add_argument("--long", action="store_true")
+    parser.add_argument("--tier", choices=("quick", "slow", "long"), default="quick")
     parser.add_argument("--port", type=int, default=9340)
     parser.add_argument("--keep")
     given = parser.parse_args()
-    chosen = given.cases.split(",") if given.cases else [c.name for c in cases.CASES if given.long or not c.long]
-    if not given.cases and not given.long and not has_torch():
-        chosen.append("mpi_100")  # something real runs even so
+    of_tier = [case.name for case in cases.CASES if given.tier in (case.tier, "long")]
+    chosen = given.cases.split(",") if given.cases else of_tier
     if unknown := set(chosen) - set(known):
         parser.error(f"no case {' '.join(sorted(unknown))}")
     if os.geteuid() != 0:
