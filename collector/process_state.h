@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "collector/shares.h"
 #include "kprobe.h"
 #include "procfs/address.h"
 #include "procfs/process.h"
@@ -52,6 +53,7 @@ struct OwnedSocket {
 
 struct WatchedProcess {
   procfs::ProcessId id;
+  uid_t uid = kUnknownUid;  // real: who started it
   std::string comm;
   RankLabels labels;
   std::string container_id;

@@ -20,8 +20,8 @@ namespace kitty::collector {
 
 namespace {
 
-constexpr size_t kReadBufferBytes =
-    std::max({procfs::kEnvironBufferBytes, procfs::kCgroupBufferBytes, procfs::kStatBufferBytes});
+constexpr size_t kReadBufferBytes = std::max({procfs::kEnvironBufferBytes, procfs::kCgroupBufferBytes,
+                                              procfs::kStatBufferBytes, procfs::kStatusBufferBytes});
 
 // Now, on the clock of ProcessStat::start_time_ticks.
 uint64_t boot_ticks() {
@@ -132,6 +132,7 @@ void Scanner::start_watching(procfs::ProcessHandle handle, const Layout& layout)
     watched.parent = stat->ppid;
     watched.process.comm = stat->comm;
   }
+  if (const auto uid = handle.read_real_uid(read_buffer_)) watched.process.uid = *uid;
   if (const auto cgroup = handle.read_cgroup(read_buffer_)) {
     watched.process.container_id = cgroup->container_id;
     watched.process.pod_uid = cgroup->pod_uid();
@@ -150,6 +151,8 @@ bool Scanner::refresh(Watched& watched) {
   if (!stat) return true;  // erase_dead() sees to it
   process.comm = stat->comm;
   const Layout layout = layout_of(*stat);
+  // A launcher may become another user after the fork (setuid), and only then the program.
+  if (const auto uid = process.handle->read_real_uid(read_buffer_)) process.uid = *uid;
   if (layout == watched.layout) return true;
   // An empty environment may be one that is yet to be laid out.
   if (!process.handle->read_environ(read_buffer_, environ_).ok() || environ_.bytes() == 0) return true;

@@ -163,9 +163,11 @@ void MetricsText::render_identities(const collector::ProcessState& state, Exposi
   writer.family("kitty_process_info", "Who a watched process is; always 1.", MetricType::gauge);
   for (size_t i = 0; i < labels_.size(); ++i) {
     const WatchedProcess& process = state.processes[i];
-    std::array<char, 20> netns, start;
+    std::array<char, 20> netns, start, uid;
+    const bool known = process.uid != collector::kUnknownUid;
     writer.sample(labels_[i],
                   {{"comm", process.comm},
+                   {"uid", known ? decimal(process.uid, uid) : std::string_view()},
                    {"local_rank", process.labels.local_rank},
                    {"world_size", process.labels.world_size},
                    {"netns", decimal(process.netns, netns)},

@@ -37,6 +37,10 @@ ReadExpected<ProcessStat> ProcessHandle::read_stat(std::span<char> buffer) const
   return procfs::read_stat(dirfd(), buffer);
 }
 
+ReadExpected<uid_t> ProcessHandle::read_real_uid(std::span<char> buffer) const {
+  return procfs::read_real_uid(dirfd(), buffer);
+}
+
 ReadResult ProcessHandle::read_environ(std::span<char> buffer, EnvironScan& scan) const {
   return procfs::read_environ(dirfd(), buffer, scan);
 }

@@ -20,6 +20,7 @@
 #include "procfs/read_status.h"
 #include "procfs/snmp.h"
 #include "procfs/stat.h"
+#include "procfs/status.h"
 #include "procfs/tcp_table.h"
 
 namespace kitty::procfs {
@@ -48,6 +49,7 @@ class ProcessHandle {
 
   // As the functions of the same names, for this process.
   [[nodiscard]] ReadExpected<ProcessStat> read_stat(std::span<char> buffer) const;
+  [[nodiscard]] ReadExpected<uid_t> read_real_uid(std::span<char> buffer) const;
   [[nodiscard]] ReadResult read_environ(std::span<char> buffer, EnvironScan& scan) const;
   [[nodiscard]] ReadResult read_snmp(std::span<char> buffer, SnmpTcp& tcp) const;
   [[nodiscard]] TcpTableRead read_tcp_table(TcpTable table, std::span<char> buffer,

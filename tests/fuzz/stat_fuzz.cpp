@@ -1,4 +1,4 @@
-// Any bytes as /proc/PID/stat and /proc/PID/cgroup: no read outside the input, and what comes out lies inside
+// Any bytes as /proc/PID/stat, status and cgroup: no read outside the input, and what comes out lies inside
 // it.
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include "procfs/net_namespace.h"
 #include "procfs/pids.h"
 #include "procfs/stat.h"
+#include "procfs/status.h"
 
 namespace {
 
@@ -33,6 +34,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto cut = parse_stat(text.substr(0, size - 1));
     if (cut && cut->comm == stat->comm && cut->start_time_ticks != stat->start_time_ticks) std::abort();
   }
+  // As above: a cut file gives no other user.
+  const auto uid = parse_real_uid(text);
+  if (const auto cut = parse_real_uid(text.substr(0, size - (size > 0 ? 1 : 0))); cut && cut != uid)
+    std::abort();
   const Cgroup cgroup = parse_cgroup(text);
   expect_inside(cgroup.container_id, text);
   if (!cgroup.container_id.empty() && cgroup.container_id.size() != kContainerIdBytes) std::abort();

@@ -46,6 +46,7 @@ struct Fixture {
     auto state = std::make_shared<collector::ProcessState>();
     collector::WatchedProcess rank;
     rank.id = {4242, 987654};
+    rank.uid = 1000;
     rank.comm = "python3";
     rank.labels = {"2", "gpt2-ddp", "0", "4"};
     rank.netns = 4026531840;

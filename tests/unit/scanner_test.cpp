@@ -60,6 +60,7 @@ TEST_F(ScannerTest, FindsOnlyTheWatchedAndForgetsTheDead) {
   ASSERT_NE(process, nullptr);
   EXPECT_EQ(process->labels, (RankLabels{"3", "job a", "", "4"}));
   EXPECT_EQ(process->comm, "sleep");
+  EXPECT_EQ(process->uid, getuid());
   EXPECT_NE(process->netns, 0U);
   EXPECT_FALSE(process->is_launcher());
   EXPECT_EQ(scan(other.pid()), nullptr);
