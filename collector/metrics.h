@@ -64,6 +64,7 @@ struct PeerMetrics {
 };
 
 struct ProcessMetrics {
+  bool sockets_known = false;           // all its sockets are followed, so that sums over them are its own
   std::optional<double> rtt_us;         // mean of the latest tick that had samples, at most 10 s old
   std::optional<uint64_t> retransmits;  // of its network namespace
   std::optional<uint64_t> out_segs;     // of its network namespace

@@ -35,6 +35,7 @@ void NetworkCollector::tick(Metrics& metrics) {
     ProcessMetrics& out = metrics.processes[i];
     out.retransmits.reset();
     out.out_segs.reset();
+    if (metrics.state->processes[i].is_worker) continue;
     const Reading* reading = read(*metrics.state->processes[i].handle);
     if (!reading) continue;
     out.retransmits = reading->tcp.retrans_segs;

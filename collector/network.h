@@ -13,8 +13,8 @@ namespace kitty::collector {
 
 class NetworkCollector {
  public:
-  // Fills retransmits and out_segs of every process of metrics.state. A process that is gone, or whose
-  // namespace could not be read, gets none; a malformed file counts as a parse error.
+  // Fills retransmits and out_segs of every process of metrics.state but workers. A process that is gone, or
+  // whose namespace could not be read, gets none; a malformed file counts as a parse error.
   void tick(Metrics& metrics);
 
  private:

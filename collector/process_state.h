@@ -60,12 +60,17 @@ struct WatchedProcess {
   std::string pod_uid;
   uint32_t netns = 0;  // inode number of its network namespace; 0: could not be read
   std::vector<OwnedSocket> sockets;
-  bool tx_queue_known = false;               // the latest socket pass saw all its connections
+  bool sockets_known = false;                // all of them: they could be listed, and none was left out
+  bool tx_queue_known = false;               // and the latest socket pass saw all its connections
   std::vector<procfs::IpAddress> addresses;  // local ones of its connections; ascending
   std::shared_ptr<const procfs::ProcessHandle>
       handle;  // held directory: reads through it cannot hit a reused pid
 
-  [[nodiscard]] bool is_launcher() const { return labels.rank.empty(); }
+  // It has the rank and job of a watched ancestor and has had no socket of its own since it was found: a
+  // forked DataLoader worker. It has one line, its identity, and costs next to nothing.
+  bool is_worker = false;
+
+  [[nodiscard]] bool is_launcher() const { return labels.rank.empty() && !is_worker; }
 };
 
 // Keys of the collectors' tables. Pids are below 2^22 (PID_MAX_LIMIT of include/linux/threads.h).
@@ -93,6 +98,7 @@ struct ScanReport {
   bool few_descriptors = false;    // that limit is what the open files limit leaves
   uint64_t dropped_sockets = 0;    // beyond kMaxOwnedSockets, at the latest pass
   uint64_t dropped_addresses = 0;  // beyond kMaxLocalAddresses, in this snapshot
+  std::vector<LeftOut> left_out;   // whose processes and sockets those are
   double discovery_seconds = 0;    // the latest one
   double socket_pass_seconds = 0;  // the latest one, all processes and namespaces
   bool discovery_ok = false;

@@ -169,6 +169,22 @@ void RttCollector::follow_namespaces(const ProcessState& state) {
 void RttCollector::follow(const ProcessState& state) {
   ++generation_;
   follow_namespaces(state);
+  // Those that go make room in the map first.
+  for (const WatchedProcess& process : state.processes) {
+    for (const OwnedSocket& socket : process.sockets) {
+      if (const auto found = flows_.find(socket.inode); found != flows_.end())
+        found->second.seen = generation_;
+    }
+  }
+  for (auto it = flows_.begin(); it != flows_.end();) {
+    if (it->second.seen == generation_) {
+      ++it;
+      continue;
+    }
+    if (it->second.pending_left) drop_pending(it->first, it->second);  // or it would be taken once more
+    maps_.disown(it->first);
+    it = flows_.erase(it);
+  }
   for (const WatchedProcess& process : state.processes) {
     for (const OwnedSocket& socket : process.sockets) {
       auto [entry, added] = flows_.try_emplace(socket.inode);
@@ -187,15 +203,6 @@ void RttCollector::follow(const ProcessState& state) {
       if (socket.connected) take_listed(flow, socket.connection);
       flow.seen = generation_;
     }
-  }
-  for (auto it = flows_.begin(); it != flows_.end();) {
-    if (it->second.seen == generation_) {
-      ++it;
-      continue;
-    }
-    if (it->second.pending_left) drop_pending(it->first, it->second);  // or it would be taken once more
-    maps_.disown(it->first);
-    it = flows_.erase(it);
   }
 }
 

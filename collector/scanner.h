@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "collector/process_state.h"
+#include "collector/shares.h"
 #include "collector/socket_owners.h"
 #include "procfs/environ.h"
 #include "procfs/process.h"
@@ -28,7 +29,8 @@ class Scanner {
   enum class Depth { all, new_and_young };
 
   // `procfs_root`: an open directory, owned by the caller, as is `rows` (SocketOwners), which may be null.
-  // Watches `max_processes` at most: each costs a descriptor.
+  // Watches `max_processes` at most: each costs a descriptor. Users have fair shares of them (Places); what a
+  // user gives up is a worker, else a process that never had a socket, else the one that started last.
   Scanner(int procfs_root, SocketRows* rows, size_t max_processes = kMaxWatchedProcesses);
 
   // Processes, their labels and their sockets' inodes.
@@ -49,10 +51,12 @@ class Scanner {
   };
   struct Known {
     uint64_t start_time_ticks = 0;
-    Layout layout;              // of the environment that was read
-    bool young = true;          // at the latest look
-    bool read = false;          // the environment was read, or refused
-    bool dropped = false;       // to be watched, but beyond the limit
+    Layout layout;            // of the environment that was read
+    bool young = true;        // at the latest look
+    bool read = false;        // the environment was read, or refused
+    bool dropped = false;     // to be watched, but beyond the limit
+    uid_t uid = kUnknownUid;  // of one that is dropped, as is
+    bool inherits = false;
     procfs::ReadResult result;  // of that
     uint64_t seen = 0;          // the generation_ that last listed it
   };
@@ -60,15 +64,26 @@ class Scanner {
     WatchedProcess process;  // without its sockets
     pid_t parent = 0;        // when it was first seen
     Layout layout;           // of the environment that its labels come from
+    bool inherits = false;   // its labels are a watched ancestor's
+    bool member = false;     // has had a socket of its own
+    bool executed = false;   // another program since the latest refresh
+    uint64_t confirmed = 0;  // the generation_ in which it was last seen to live and to be the same program
   };
 
   static Layout layout_of(const procfs::ProcessStat& stat);
   bool look_at(pid_t pid, Depth depth);
-  void start_watching(procfs::ProcessHandle handle, const Layout& layout);
-  [[nodiscard]] bool has_room_for(pid_t pid) const;
+  void start_watching(procfs::ProcessHandle handle, const Known& known);
+  [[nodiscard]] bool has_room_for(const Known& known) const;
+  bool make_room_for(const Known& known);
+  void give_up_one(uid_t uid);
+  void count_places();
+  [[nodiscard]] bool inherits(const RankLabels& labels, pid_t parent, uint64_t start_time_ticks) const;
+  void tell_workers();
   bool refresh(Watched& watched);
-  bool erase_dead();
-  void read_namespaces();
+  [[nodiscard]] bool rests(const Watched& watched, Depth depth) const;
+  bool erase_dead(Depth depth);
+  enum class Which { all, but_workers };
+  void read_namespaces(Which which);
   void forget_the_unlisted();
   [[nodiscard]] std::vector<SocketOwners::Holder> holders() const;
   [[nodiscard]] bool is_young(uint64_t start_time_ticks) const;
@@ -79,6 +94,7 @@ class Scanner {
   SocketOwners owners_;
   std::unordered_map<pid_t, Known> known_;
   std::unordered_map<pid_t, Watched> watched_;
+  Places places_;
   uint64_t generation_ = 0;
   ScanReport report_;
   std::vector<procfs::EnvironVariable> variables_;

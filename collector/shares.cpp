@@ -14,9 +14,25 @@ void share_out(uint64_t room, std::span<Share> shares) {
   }
 }
 
-LeftOut& left_out_of(std::vector<LeftOut>& list, uid_t uid) {
-  const auto found = std::ranges::find(list, uid, &LeftOut::uid);
-  return found == list.end() ? list.emplace_back(LeftOut{.uid = uid}) : *found;
+std::vector<LeftOut> who_left_out_most(const LeftOutByUser& users) {
+  std::vector<LeftOut> list;
+  list.reserve(users.size());
+  for (const auto& [uid, one] : users) {
+    if (one.all() == 0) continue;
+    list.push_back(one);
+    list.back().uid = uid;
+  }
+  std::ranges::sort(list, {}, [](const LeftOut& one) { return std::tuple(UINT64_MAX - one.all(), one.uid); });
+  if (list.size() <= kMaxLeftOutUsers) return list;
+  LeftOut rest;
+  for (size_t i = kMaxLeftOutUsers; i < list.size(); ++i) {
+    rest.processes += list[i].processes;
+    rest.sockets += list[i].sockets;
+    rest.series += list[i].series;
+  }
+  list.resize(kMaxLeftOutUsers);
+  list.push_back(rest);
+  return list;
 }
 
 void Places::clear() {
@@ -55,8 +71,8 @@ Places::Answer Places::ask(uid_t uid, bool worker) const {
   const Held& most = std::ranges::max(held_, {}, &Held::places);
   // With a difference of one the other would have as good a claim to it then.
   if (most.uid != uid && most.places >= (own ? own->places : 0) + 2)
-    return {.granted = true, .from = most.uid, .of_worker = most.workers > 0};
-  if (!worker && own && own->workers > 0) return {.granted = true, .from = uid, .of_worker = true};
+    return {.granted = true, .from = most.uid};
+  if (!worker && own && own->workers > 0) return {.granted = true, .from = uid};
   return {};
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 namespace kitty::collector {
@@ -26,18 +27,23 @@ struct Share {
 // order of what they want, then of key.
 void share_out(uint64_t room, std::span<Share> shares);
 
-// What one user's doing left out.
+// What was left out of one user's: as shares are fair, only his who wanted more than his.
 struct LeftOut {
-  uid_t uid = kUnknownUid;
-  uint64_t processes = 0;  // not watched: beyond the limit
-  uint64_t sockets = 0;    // not followed: beyond the limit
-  uint64_t series = 0;     // not in the text: beyond its size
+  uid_t uid = kUnknownUid;  // of the entry for all beyond kMaxLeftOutUsers, too
+  uint64_t processes = 0;   // not watched: beyond the limit
+  uint64_t sockets = 0;     // not followed: beyond the limit
+  uint64_t series = 0;      // not in the text: beyond its size
 
   [[nodiscard]] uint64_t all() const { return processes + sockets + series; }
 };
 
-// The entry of that user, made where there is none. Users are few.
-[[nodiscard]] LeftOut& left_out_of(std::vector<LeftOut>& list, uid_t uid);
+using LeftOutByUser = std::unordered_map<uid_t, LeftOut>;
+
+// Users named; one may have 65,536 of them (subuid(5)).
+inline constexpr size_t kMaxLeftOutUsers = 15;
+
+// The users with most, the most first; the rest, where there is any, are one entry of kUnknownUid.
+[[nodiscard]] std::vector<LeftOut> who_left_out_most(const LeftOutByUser& users);
 
 // The places of watched processes, of which there are so many. Granting one may cost another user's, or the
 // same user's for a worker; never one that the other would get back by the same rule, so it comes to rest.
@@ -51,9 +57,8 @@ class Places {
 
   struct Answer {
     bool granted = false;
-    // Where all are taken: of whom one is to be given up, and whether it is to be a worker's.
+    // Where all are taken: of whom one is to be given up; of the same user a worker.
     std::optional<uid_t> from = {};
-    bool of_worker = false;
   };
   [[nodiscard]] Answer ask(uid_t uid, bool worker) const;
 

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <optional>
 #include <tuple>
+#include <unordered_set>
 
 #include "collector/clock.h"
 #include "collector/socket_rows.h"
@@ -53,9 +54,18 @@ SocketOwners::SocketOwners(uint64_t agent_start_ticks, SocketRows* rows)
 bool SocketOwners::due(const Holder& holder, Listing& listing, Which which) const {
   if (!listing.ever) return true;
   if (which == Which::unlisted || listing.from_rows) return false;  // the next pass lists it anyway
+  if (holder.is_worker) return !rests(holder, listing);
   const std::optional<uint64_t> descriptors = holder.handle->fd_count();
   return !descriptors || *descriptors != listing.descriptors || *descriptors <= kAlwaysListedDescriptors ||
          ++listing.age >= kMaxListingAge;
+}
+
+// Its sockets are its parent's as long as it opens none, and then it has one descriptor more.
+bool SocketOwners::rests(const Holder& holder, Listing& listing) const {
+  if (!holder.is_worker || !listing.ever) return false;
+  const std::optional<uint64_t> descriptors = holder.handle->fd_count();
+  if (descriptors && *descriptors != listing.descriptors) return false;
+  return ++listing.age < kMaxWorkerListingAge;
 }
 
 bool SocketOwners::list_rows(const Holder& holder, Listing& listing) {
@@ -84,34 +94,91 @@ void SocketOwners::list_descriptors(const Holder& holder, Listing& listing) {
   listing.result = walk.result;
   if (walk.result.status == procfs::ReadStatus::failed) return;
   listing.sockets.swap(scratch_);
-  listing.descriptors = walk.fds;
+  if (!holder.is_worker) listing.descriptors = walk.fds;
 }
 
 void SocketOwners::list_one(const Holder& holder, Listing& listing) {
   const uint64_t now_ns = monotonic_ns();
+  if (holder.is_worker) listing.descriptors = holder.handle->fd_count().value_or(0);
   listing.from_rows = list_rows(holder, listing);
   if (!listing.from_rows) list_descriptors(holder, listing);
-  listing.age = 0;
+  // The first time at its own place in the round, so that a crowd is not listed in one pass.
+  listing.age =
+      holder.is_worker && !listing.ever ? static_cast<unsigned>(holder.id.pid) % kMaxWorkerListingAge : 0;
   if (listing.result.status == procfs::ReadStatus::failed) return;
   listing.listed_ns = now_ns;
   listing.first = !listing.ever;
   listing.ever = true;
 }
 
-void SocketOwners::claim_for(const Holder& holder, const Listing& listing) {
+// Sets the quotas, where there are more sockets than there is room for.
+void SocketOwners::share_sockets(std::span<Claimant> eldest_first) {
+  size_t listed = 0;
+  for (const Claimant& one : eldest_first) {
+    one.listing->owned = one.listing->dropped = 0;
+    listed += one.listing->sockets.size();
+  }
+  if (listed <= kMaxOwnedSockets) return;
+  std::unordered_set<uint64_t> seen;  // children list their parents' once more
+  seen.reserve(listed);
+  for (const Claimant& one : eldest_first) {
+    for (const Listed& socket : one.listing->sockets)
+      one.listing->owned += seen.insert(socket.inode).second ? 1U : 0U;
+  }
+  if (seen.size() <= kMaxOwnedSockets) return;
+
+  std::unordered_map<uid_t, std::vector<Share>> processes;  // by user; keys are places in eldest_first
+  for (size_t i = 0; i < eldest_first.size(); ++i)
+    processes[eldest_first[i].holder->uid].push_back({.key = i, .wanted = eldest_first[i].listing->owned});
+  std::vector<Share> users;
+  for (const auto& [uid, list] : processes) {
+    Share& user = users.emplace_back(Share{.key = uid});
+    for (const Share& one : list) user.wanted += one.wanted;
+  }
+  share_out(kMaxOwnedSockets, users);
+  for (const Share& user : users) {
+    std::vector<Share>& list = processes[static_cast<uid_t>(user.key)];
+    share_out(user.granted, list);
+    for (const Share& one : list) eldest_first[one.key].quota = one.granted;
+  }
+}
+
+void SocketOwners::claim_for(const Claimant& claimant) {
+  const Holder& holder = *claimant.holder;
+  Listing& listing = *claimant.listing;
   const bool older = listing.first && holder.id.start_time_ticks < agent_start_ticks_;
+  listing.owned = 0;
+  const auto is_elders = [this](uint64_t inode) {
+    const auto found = sockets_.find(inode);
+    if (found != sockets_.end() && found->second.claimed == claim_) return true;
+    const auto left_out = left_out_.find(inode);
+    return left_out != left_out_.end() && left_out->second == claim_;
+  };
+  // What is followed already has its place first.
+  const bool shared = claimant.quota != UINT64_MAX;
+  std::unordered_set<uint64_t> followed;  // a socket may be at several descriptors
+  for (const Listed& listed : shared ? std::span(listing.sockets) : std::span<Listed>())
+    if (sockets_.contains(listed.inode) && !is_elders(listed.inode)) followed.insert(listed.inode);
+  uint64_t old_places = std::min<uint64_t>(claimant.quota, followed.size());
+  uint64_t new_places = claimant.quota - old_places;
   for (const Listed& listed : listing.sockets) {
+    if (is_elders(listed.inode)) continue;
+    ++listing.owned;
     auto found = sockets_.find(listed.inode);
+    uint64_t& places = found != sockets_.end() && shared ? old_places : new_places;
+    if (places == 0) {
+      ++listing.dropped;
+      left_out_[listed.inode] = claim_;
+      continue;
+    }
+    --places;
     if (found == sockets_.end()) {
-      if (sockets_.size() >= kMaxOwnedSockets) {
-        ++dropped_;
-        continue;
-      }
       found = sockets_.try_emplace(listed.inode).first;
-      found->second.older_than_agent = older;
+      // One that was left out begins where it is: what it did meanwhile is in nobody's sums, or in them
+      // already.
+      found->second.older_than_agent = older || left_out_.contains(listed.inode);
     }
     Socket& socket = found->second;
-    if (socket.claimed == claim_) continue;  // an elder holds it
     socket.claimed = claim_;
     socket.owner = holder.id;
     socket.listed_ns = listing.listed_ns;
@@ -154,13 +221,21 @@ void SocketOwners::claim(std::span<const Holder> holders) {
     return std::tuple(c.holder->id.start_time_ticks, c.generation, c.holder->id.pid);
   });
 
-  ++claim_;
-  dropped_ = 0;
+  std::vector<Claimant> claimants;
+  claimants.reserve(eldest_first.size());
   for (const Candidate& candidate : eldest_first) {
     const auto listing = listings_.find(candidate.holder->id);
-    if (listing != listings_.end()) claim_for(*candidate.holder, listing->second);
+    if (listing != listings_.end()) claimants.push_back({candidate.holder, &listing->second});
+  }
+  ++claim_;
+  dropped_ = 0;
+  share_sockets(claimants);
+  for (const Claimant& claimant : claimants) {
+    claim_for(claimant);
+    dropped_ += claimant.listing->dropped;
   }
   std::erase_if(sockets_, [this](const auto& entry) { return entry.second.claimed != claim_; });
+  std::erase_if(left_out_, [this](const auto& entry) { return entry.second != claim_; });
 }
 
 void SocketOwners::forget_others(std::span<const Holder> holders) {
@@ -209,7 +284,7 @@ void SocketOwners::take_unknown_rows(std::span<const Holder> holders) {
   if (!unknown_rows_.empty()) {
     for (const Holder& holder : holders) {
       Listing& listing = listings_[holder.id];
-      if (!listing.from_rows) list_one(holder, listing);
+      if (!listing.from_rows && !rests(holder, listing)) list_one(holder, listing);
     }
     claim(holders);
     for (const procfs::TcpRow& row : unknown_rows_) {
@@ -231,6 +306,7 @@ void SocketOwners::pass(std::span<const Holder> holders) {
   for (const Holder& holder : holders) {
     Listing& listing = listings_[holder.id];
     if (listing.ever && !listing.from_rows) continue;
+    if (rests(holder, listing)) continue;
     list_one(holder, listing);
     listed = true;
   }
@@ -260,7 +336,12 @@ void SocketOwners::pass(std::span<const Holder> holders) {
   pass_seconds_ = seconds_since(start_ns);
 }
 
-void SocketOwners::describe(ProcessState& state) const {
+bool SocketOwners::has_sockets(const procfs::ProcessId& id) const {
+  const auto found = listings_.find(id);
+  return found != listings_.end() && found->second.owned != 0;
+}
+
+void SocketOwners::describe(ProcessState& state, LeftOutByUser& left_out) const {
   const auto listing_of = [this](const WatchedProcess& process) {
     const auto found = listings_.find(process.id);
     return found == listings_.end() ? nullptr : &found->second;
@@ -268,7 +349,12 @@ void SocketOwners::describe(ProcessState& state) const {
   for (WatchedProcess& process : state.processes) {
     const Listing* listing = listing_of(process);
     if (!listing) continue;
-    process.tx_queue_known = pass_ != 0 && (listing->from_rows || listing->tables_read == pass_);
+    // For want of the agent's own descriptors they are what they were.
+    const bool listed = listing->result.ok() || listing->result.status == procfs::ReadStatus::failed;
+    process.sockets_known = listing->ever && listed && listing->dropped == 0;
+    process.tx_queue_known =
+        process.sockets_known && pass_ != 0 && (listing->from_rows || listing->tables_read == pass_);
+    if (listing->dropped != 0) left_out[process.uid].sockets += listing->dropped;
     if (!listing->result.ok() && listing->result.status != procfs::ReadStatus::gone)
       state.report.unreadable.count(listing->result);
   }

@@ -5,6 +5,10 @@
 //
 // A socket held by several watched processes is owned by the one that started first: children inherit
 // sockets, parents do not.
+//
+// Of more sockets than kMaxOwnedSockets users have fair shares, and of a user's his processes. Within one the
+// sockets that are followed already stay, so that their counts go on. A process of which one is left out has
+// no sums any more: they are not known.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +29,9 @@ class SocketRows;
 // kMaxListingAge-th discovery: one descriptor may have been passed away and another opened.
 inline constexpr uint64_t kAlwaysListedDescriptors = 256;
 inline constexpr unsigned kMaxListingAge = 6;
+// A worker (WatchedProcess::is_worker) has its descriptors listed when their number changes, and else at so
+// many chances for it only.
+inline constexpr unsigned kMaxWorkerListingAge = 12;
 // Rows of a table that are nobody's and were not there at the pass before: so many are remembered with all
 // they say until descriptors have been listed again; the rest wait for the next pass.
 inline constexpr size_t kMaxUnknownRows = 4096;
@@ -35,6 +42,8 @@ class SocketOwners {
     procfs::ProcessId id;
     pid_t parent = 0;  // when it was first seen
     uint32_t netns = 0;
+    uid_t uid = kUnknownUid;
+    bool is_worker = false;
     const procfs::ProcessHandle* handle = nullptr;
   };
   enum class Which { all, unlisted };
@@ -47,8 +56,11 @@ class SocketOwners {
   void list(std::span<const Holder> holders, Which which);
   // Brings up to date what the sockets' connections are and have queued.
   void pass(std::span<const Holder> holders);
-  // Fills in the processes' sockets, addresses and tx_queue_known, and the report's socket fields.
-  void describe(ProcessState& state) const;
+  // Whether the process has a socket that no elder holds.
+  [[nodiscard]] bool has_sockets(const procfs::ProcessId& id) const;
+  // Fills in the processes' sockets, addresses and what of them is known, and the report's socket fields;
+  // and whose sockets were left out.
+  void describe(ProcessState& state, LeftOutByUser& left_out) const;
 
  private:
   struct Listed {
@@ -66,6 +78,8 @@ class SocketOwners {
     uint64_t descriptors = 0;
     unsigned age = 0;  // discoveries since
     procfs::ReadResult result;
+    uint64_t owned = 0;        // sockets that no elder holds
+    uint64_t dropped = 0;      // of them, beyond the process's share of kMaxOwnedSockets
     uint64_t tables_read = 0;  // the pass_ that last read its namespace's tables
     uint64_t seen = 0;
   };
@@ -78,6 +92,11 @@ class SocketOwners {
     uint64_t counted = 0;  // the pass_ that last saw its row
     uint64_t claimed = 0;  // the claim_ that last saw a holder
   };
+  struct Claimant {
+    const Holder* holder = nullptr;
+    Listing* listing = nullptr;
+    uint64_t quota = UINT64_MAX;  // of sockets
+  };
 
   bool due(const Holder& holder, Listing& listing, Which which) const;
   void list_one(const Holder& holder, Listing& listing);
@@ -85,7 +104,9 @@ class SocketOwners {
   void list_descriptors(const Holder& holder, Listing& listing);
   void forget_others(std::span<const Holder> holders);
   void claim(std::span<const Holder> holders);
-  void claim_for(const Holder& holder, const Listing& listing);
+  [[nodiscard]] bool rests(const Holder& holder, Listing& listing) const;
+  void share_sockets(std::span<Claimant> eldest_first);
+  void claim_for(const Claimant& claimant);
   bool read_tables(const Holder& holder);
   void take_row(const procfs::TcpRow& row);
   void take_unknown_rows(std::span<const Holder> holders);
@@ -104,6 +125,7 @@ class SocketOwners {
   uint64_t pass_ = 0;
   uint64_t parse_errors_ = 0;
   uint64_t dropped_ = 0;
+  std::unordered_map<uint64_t, uint64_t> left_out_;  // inodes beyond a share -> the claim_ that left them out
   double pass_seconds_ = 0;
   bool pass_ok_ = false;
 };

@@ -35,6 +35,7 @@ const Metrics& Tick::run() {
   for (size_t i = 0; i < metrics_.processes.size(); ++i) {
     const WatchedProcess& process = metrics_.state->processes[i];
     metrics_.processes[i] = {};
+    metrics_.processes[i].sockets_known = process.sockets_known;
     if (!process.tx_queue_known) continue;
     uint64_t queued_bytes = 0;
     for (const OwnedSocket& socket : process.sockets) queued_bytes += socket.connection.tx_queue_bytes;
