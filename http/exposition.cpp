@@ -31,13 +31,6 @@ std::string_view type_name(MetricType type) {
   return "untyped";
 }
 
-void append_label(std::string& out, const Label& label) {
-  out += label.name;
-  out += "=\"";
-  append_label_value(out, label.value);
-  out += '"';
-}
-
 // `{`, `}`, quotes, separators: what a line costs beyond names, values and labels.
 constexpr size_t kLineOverhead = sizeof("{,le=\"+Inf\"} \n");
 constexpr size_t kLabelOverhead = sizeof(",=\"\"");
@@ -112,6 +105,13 @@ void append_label_value(std::string& out, std::string_view value) {
     }
     value.remove_prefix(valid == 0 ? 1 : valid);
   }
+}
+
+void append_label(std::string& out, const Label& label) {
+  out += label.name;
+  out += "=\"";
+  append_label_value(out, label.value);
+  out += '"';
 }
 
 std::string format_labels(Labels labels) {

@@ -65,6 +65,9 @@ class Value {
 void append_label_value(std::string& out, std::string_view value);
 inline constexpr size_t kMaxEscapedBytes = 2 * kMaxLabelValueBytes;
 
+// Appends `name="value"`, likewise.
+void append_label(std::string& out, const Label& label);
+
 // `pid="7",rank="0"`: for labels that many series share, formatted once. Values as by append_label_value().
 [[nodiscard]] std::string format_labels(Labels labels);
 [[nodiscard]] inline std::string format_labels(std::initializer_list<Label> labels) {
@@ -116,6 +119,7 @@ class ExpositionWriter {
   // What was written since begin(): empty, or complete lines.
   [[nodiscard]] std::string& text() { return text_; }
   [[nodiscard]] const std::string& text() const { return text_; }
+  [[nodiscard]] size_t max_bytes() const { return max_bytes_; }
   // Series (a histogram is one) that begin() and the cap kept out of this text.
   [[nodiscard]] uint64_t series_dropped() const { return series_dropped_; }
 

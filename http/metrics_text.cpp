@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 
@@ -17,6 +18,19 @@ using collector::WatchedProcess;
 
 constexpr double kUsPerSecond = 1e6;
 
+// What a text's size is planned with: at most so much a line beyond its name and labels ("{", "} ", a double
+// of 24 bytes), of a peer's label beyond its value, and of a bucket's bound.
+constexpr size_t kLineBytes = 28;
+constexpr size_t kPeerLabelBytes = sizeof(",peer=\"\"");
+constexpr size_t kBoundBytes = 16;
+constexpr size_t kNameBytes = 32;  // on average at least, of the process's families and of the peers'
+constexpr size_t kOwnLines = 7;
+constexpr size_t kPeerLines = 8;
+// Headers, whose data was left out, and what the writer itself wants free for one series more.
+constexpr size_t kUnplannedBytes = size_t{32} << 10;
+
+constexpr std::string_view kOtherUsers = "other";
+
 std::vector<double> rtt_bounds_seconds() {
   constexpr std::array<uint32_t, KITTY_RTT_BOUND_COUNT> kBoundsUs = {KITTY_RTT_BOUNDS_US};
   std::vector<double> seconds;
@@ -31,6 +45,20 @@ struct Count {
   uint64_t value;
 };
 
+bool has_samples(const ProcessMetrics& process) {
+  return process.own && std::ranges::any_of(process.own->rtt.buckets, [](uint64_t n) { return n != 0; });
+}
+
+// Whether this counter is known of all the process's sockets: that it is not must not read as 0.
+bool counts(const ProcessMetrics& process, uint32_t have) {
+  return process.own && process.sockets_known && (process.own->have & have) != 0;
+}
+
+std::string_view role_of(const WatchedProcess& process) {
+  if (process.is_worker) return "worker";
+  return process.is_launcher() ? "launcher" : "rank";
+}
+
 std::string_view decimal(uint64_t value, std::array<char, 20>& buffer) {
   const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr;
   return {buffer.data(), static_cast<size_t>(end - buffer.data())};
@@ -42,6 +70,8 @@ MetricsText::MetricsText(AgentInfo info) : info_(std::move(info)), rtt_bounds_(r
 
 void MetricsText::label(const collector::ProcessState& state) {
   labels_.resize(state.processes.size());
+  identities_.resize(labels_.size());
+  texts_.resize(labels_.size());
   for (size_t i = 0; i < labels_.size(); ++i) {
     const WatchedProcess& process = state.processes[i];
     std::array<char, 20> pid;
@@ -53,12 +83,82 @@ void MetricsText::label(const collector::ProcessState& state) {
     text += "\",job=\"";
     append_label_value(text, process.labels.job);
     text += '"';
+
+    std::string& identity = identities_[i];
+    identity = text;
+    std::array<char, 20> netns, start, uid;
+    const bool known = process.uid != collector::kUnknownUid;
+    const Label labels[] = {{"comm", process.comm},
+                            {"uid", known ? decimal(process.uid, uid) : std::string_view()},
+                            {"local_rank", process.labels.local_rank},
+                            {"world_size", process.labels.world_size},
+                            {"netns", decimal(process.netns, netns)},
+                            {"role", role_of(process)},
+                            {"start_time_ticks", decimal(process.id.start_time_ticks, start)},
+                            {"container_id", process.container_id},
+                            {"pod_uid", process.pod_uid}};
+    for (const Label& label : labels) {
+      identity += ',';
+      append_label(identity, label);
+    }
+  }
+}
+
+// A worker has its identity, and nothing else.
+void MetricsText::plan(const Metrics& metrics, size_t room) {
+  for (size_t i = 0; i < texts_.size(); ++i) {
+    const WatchedProcess& process = labelled_->processes[i];
+    const ProcessMetrics& figures = metrics.processes[i];
+    ProcessText& text = texts_[i];
+    const size_t line = kNameBytes + labels_[i].size() + kLineBytes;
+    text = {.uid = process.uid, .order = figures.peers.size()};
+    text.part(TextPart::identity) = {
+        .bytes = kNameBytes + identities_[i].size() + kLineBytes +
+                 process.addresses.size() * (line + kPeerLabelBytes + procfs::kMaxAddressBytes),
+        .series = 1 + process.addresses.size()};
+    if (process.is_worker) continue;
+    uint64_t bytes = kOwnLines * line;
+    for (const PeerMetrics& peer : figures.peers)
+      bytes += kPeerLines * (line + kPeerLabelBytes + peer.text().size());
+    text.part(TextPart::figures) = {.bytes = bytes, .series = kOwnLines + figures.peers.size() * kPeerLines};
+    if (has_samples(figures))
+      text.part(TextPart::histogram) = {.bytes = (KITTY_RTT_BUCKETS + 2) * (line + kBoundBytes), .series = 1};
+  }
+  left_out_.clear();
+  series_dropped_ += plan_text(room, texts_, left_out_);
+}
+
+bool MetricsText::writes(TextPart part, size_t process) const {
+  const bool wanted = part == TextPart::identity || !labelled_->processes[process].is_worker;
+  return wanted && texts_[process].part(part).granted;
+}
+
+void MetricsText::render_left_out(ExpositionWriter& writer) {
+  for (const collector::LeftOut& scanned : labelled_->report.left_out) {
+    collector::LeftOut& user = left_out_[scanned.uid];
+    user.processes += scanned.processes;
+    user.sockets += scanned.sockets;
+  }
+  if (left_out_.empty()) return;
+  writer.family("kitty_dropped_by_uid",
+                "What there is no room for now, by the user who wants more than a fair share of it.",
+                MetricType::gauge);
+  for (const collector::LeftOut& user : collector::who_left_out_most(left_out_)) {
+    std::array<char, 20> buffer;
+    const bool named = user.uid != collector::kUnknownUid;
+    const std::string_view uid = named ? decimal(user.uid, buffer) : kOtherUsers;
+    for (const Count& count :
+         {Count{"processes", user.processes}, Count{"sockets", user.sockets}, Count{"series", user.series}}) {
+      if (count.value != 0) writer.sample({}, {{"uid", uid}, {"what", count.what}}, count.value);
+    }
   }
 }
 
 void MetricsText::render_processes(const Metrics& metrics, ExpositionWriter& writer) {
   const auto each = [&](auto&& write) {
-    for (size_t i = 0; i < metrics.processes.size(); ++i) write(metrics.processes[i], labels_[i]);
+    for (size_t i = 0; i < metrics.processes.size(); ++i) {
+      if (writes(TextPart::figures, i)) write(metrics.processes[i], labels_[i]);
+    }
   };
   const auto optional_family = [&](std::string_view name, std::string_view help, MetricType type,
                                    auto member) {
@@ -85,18 +185,19 @@ void MetricsText::render_processes(const Metrics& metrics, ExpositionWriter& wri
 
   writer.family("kitty_tcp_rtt_seconds", "Every raw TCP round-trip time of the sockets this process owns.",
                 MetricType::histogram);
-  each([&](const ProcessMetrics& process, const std::string& labels) {
-    if (!process.own) return;
+  for (size_t i = 0; i < metrics.processes.size(); ++i) {
+    const ProcessMetrics& process = metrics.processes[i];
+    if (!writes(TextPart::histogram, i) || !has_samples(process)) continue;
     std::array<uint64_t, KITTY_RTT_BUCKETS> cumulative{};
     uint64_t sum = 0;
     for (size_t b = 0; b < cumulative.size(); ++b) cumulative[b] = sum += process.own->rtt.buckets[b];
-    writer.histogram(labels, {}, rtt_bounds_, cumulative,
+    writer.histogram(labels_[i], {}, rtt_bounds_, cumulative,
                      static_cast<double>(process.own->rtt.sum_us) / kUsPerSecond);
-  });
+  }
   const auto own_family = [&](std::string_view name, std::string_view help, uint32_t have, auto member) {
     writer.family(name, help, MetricType::counter);
     each([&](const ProcessMetrics& process, const std::string& labels) {
-      if (process.own && (process.own->have & have) != 0) writer.sample(labels, process.own->tcp.*member);
+      if (counts(process, have)) writer.sample(labels, process.own->tcp.*member);
     });
   };
   own_family("kitty_tcp_retransmits_total", "TCP segments retransmitted by the sockets this process owns.",
@@ -113,7 +214,7 @@ void MetricsText::render_peers(const Metrics& metrics, ExpositionWriter& writer)
   const auto each = [&](uint32_t have, auto&& write) {
     for (size_t i = 0; i < metrics.processes.size(); ++i) {
       const ProcessMetrics& process = metrics.processes[i];
-      if (have != 0 && (!process.own || (process.own->have & have) == 0)) continue;
+      if (!writes(TextPart::figures, i) || (have != 0 && !counts(process, have))) continue;
       for (const PeerMetrics& peer : process.peers) write(process, peer, labels_[i]);
     }
   };
@@ -161,27 +262,15 @@ void MetricsText::render_peers(const Metrics& metrics, ExpositionWriter& writer)
 
 void MetricsText::render_identities(const collector::ProcessState& state, ExpositionWriter& writer) {
   writer.family("kitty_process_info", "Who a watched process is; always 1.", MetricType::gauge);
-  for (size_t i = 0; i < labels_.size(); ++i) {
-    const WatchedProcess& process = state.processes[i];
-    std::array<char, 20> netns, start, uid;
-    const bool known = process.uid != collector::kUnknownUid;
-    writer.sample(labels_[i],
-                  {{"comm", process.comm},
-                   {"uid", known ? decimal(process.uid, uid) : std::string_view()},
-                   {"local_rank", process.labels.local_rank},
-                   {"world_size", process.labels.world_size},
-                   {"netns", decimal(process.netns, netns)},
-                   {"role", process.is_launcher() ? "launcher" : "rank"},
-                   {"start_time_ticks", decimal(process.id.start_time_ticks, start)},
-                   {"container_id", process.container_id},
-                   {"pod_uid", process.pod_uid}},
-                  1);
+  for (size_t i = 0; i < identities_.size(); ++i) {
+    if (writes(TextPart::identity, i)) writer.sample(identities_[i], 1);
   }
   writer.family(
       "kitty_process_address_info",
       "A local address of a TCP connection of this process, where its job's peers see it; always 1.",
       MetricType::gauge);
   for (size_t i = 0; i < labels_.size(); ++i) {
+    if (!writes(TextPart::identity, i)) continue;
     for (const procfs::IpAddress& address : state.processes[i].addresses) {
       std::array<char, procfs::kMaxAddressBytes> buffer;
       writer.sample(labels_[i], {{"address", procfs::format_address(address, buffer)}}, 1);
@@ -272,7 +361,7 @@ void MetricsText::render_agent(const Metrics& metrics, const collector::AgentUsa
      MetricType::gauge, "reason",
      {{"limit", report.few_descriptors ? 0 : report.dropped_processes},
       {"open_files", report.few_descriptors ? report.dropped_processes : 0}});
-  one("kitty_sockets_dropped", "Sockets of watched processes beyond the limit of 8192.", MetricType::gauge,
+  one("kitty_sockets_dropped", "Sockets of watched processes beyond a fair share of 8192.", MetricType::gauge,
       report.dropped_sockets);
   one("process_cpu_seconds_total", "CPU time of the agent.", MetricType::counter, usage.cpu_seconds);
   one("process_resident_memory_bytes", "Resident memory of the agent.", MetricType::gauge,
@@ -281,8 +370,8 @@ void MetricsText::render_agent(const Metrics& metrics, const collector::AgentUsa
   one("process_start_time_seconds", "When the agent started, seconds since the epoch.", MetricType::gauge,
       info_.start_time_seconds);
   by("kitty_series_dropped_total",
-     "Series left out of earlier texts: over the text's limit of size, or local addresses of a process "
-     "beyond 64.",
+     "Series left out of earlier texts: beyond a user's fair share of its size, or local addresses of a "
+     "process beyond 64.",
      MetricType::counter, "reason", {{"text_size", series_dropped_}, {"addresses", addresses_dropped_}});
 }
 
@@ -294,6 +383,9 @@ void MetricsText::render(const Metrics& metrics, const collector::AgentUsage& us
   }
   writer.begin();
   render_agent(metrics, usage, writer);
+  const size_t taken = writer.text().size() + kUnplannedBytes;
+  plan(metrics, writer.max_bytes() - std::min(writer.max_bytes(), taken));
+  render_left_out(writer);
   render_processes(metrics, writer);
   render_peers(metrics, writer);
   render_identities(*metrics.state, writer);

@@ -1,6 +1,6 @@
 // Renders one tick's Metrics as the exposition: the only place where the exported names, types and help texts
-// stand. Keeps the label strings of the latest ProcessState, so a steady tick allocates nothing. One thread
-// uses it.
+// stand. Keeps the label strings of the latest ProcessState, so a steady tick allocates nothing. Decides who
+// gets room before it writes (text_plan.h). One thread uses it.
 #pragma once
 
 #include <memory>
@@ -11,6 +11,7 @@
 #include "collector/agent_usage.h"
 #include "collector/metrics.h"
 #include "http/exposition.h"
+#include "http/text_plan.h"
 
 namespace kitty::http {
 
@@ -36,6 +37,9 @@ class MetricsText {
 
  private:
   void label(const collector::ProcessState& state);
+  void plan(const collector::Metrics& metrics, size_t room);
+  [[nodiscard]] bool writes(TextPart part, size_t process) const;
+  void render_left_out(ExpositionWriter& writer);
   void render_processes(const collector::Metrics& metrics, ExpositionWriter& writer);
   void render_peers(const collector::Metrics& metrics, ExpositionWriter& writer);
   void render_identities(const collector::ProcessState& state, ExpositionWriter& writer);
@@ -45,9 +49,12 @@ class MetricsText {
   AgentInfo info_;
   HistogramBounds rtt_bounds_;
   std::shared_ptr<const collector::ProcessState> labelled_;
-  std::vector<std::string> labels_;  // pid, rank, job of each process of labelled_
-  uint64_t series_dropped_ = 0;      // by the text's limit
-  uint64_t addresses_dropped_ = 0;   // likewise counted once a text
+  std::vector<std::string> labels_;      // pid, rank, job of each process of labelled_
+  std::vector<std::string> identities_;  // the same and all else of kitty_process_info
+  std::vector<ProcessText> texts_;       // of the text being written
+  collector::LeftOutByUser left_out_;    // likewise
+  uint64_t series_dropped_ = 0;          // by the text's limit
+  uint64_t addresses_dropped_ = 0;       // likewise counted once a text
 };
 
 }  // namespace kitty::http

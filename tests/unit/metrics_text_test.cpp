@@ -65,7 +65,8 @@ struct Fixture {
     state->report.discovery_seconds = 0.0125;
     metrics.state = state;
     metrics.processes.resize(2);
-    metrics.processes[0] = {.rtt_us = 51234.5,
+    metrics.processes[0] = {.sockets_known = true,
+                            .rtt_us = 51234.5,
                             .retransmits = 510,
                             .out_segs = 123456,
                             .tx_queue_bytes = 0,
@@ -81,13 +82,48 @@ struct Fixture {
     metrics.agent.snmp_parse_errors = 1;
   }
 
-  std::string render() {
+  // A state is shared and not changed: another one, for a case of its own.
+  template <class Change>
+  void change_state(Change&& change) {
+    auto state = std::make_shared<collector::ProcessState>(*metrics.state);
+    change(*state);
+    metrics.state = std::move(state);
+    metrics.processes.resize(metrics.state->processes.size());
+  }
+
+  // What is known of a process without a socket.
+  [[nodiscard]] collector::ProcessMetrics idle() const {
+    collector::ProcessMetrics process;
+    process.sockets_known = true;
+    process.retransmits = 1;
+    process.out_segs = 2;
+    process.tx_queue_bytes = 0;
+    process.own = &own;
+    return process;
+  }
+
+  // A crowd of so many idle processes of another user, with the longest labels.
+  void add_crowd(int count) {
+    change_state([count](collector::ProcessState& state) {
+      for (int i = 0; i < count; ++i) {
+        collector::WatchedProcess one;
+        one.id = {10'000 + i, 1};
+        one.uid = 65533;
+        const std::string label(kMaxLabelValueBytes, '"');  // each is escaped
+        one.labels = {label, label, label, label};
+        state.processes.push_back(one);
+      }
+    });
+    for (size_t i = 2; i < metrics.processes.size(); ++i) metrics.processes[i] = idle();
+  }
+
+  std::string render(size_t max_bytes = kMaxTextBytes) {
     MetricsText text({.version = "9.9.9",
                       .rtt_hook = "fentry/tcp_ack_update_rtt",
                       .socket_source = "iter/task_file",
                       .refused_hooks = {{"kprobe/tcp_rtt_estimator", "attach: no such \"symbol\""}},
                       .start_time_seconds = 1.5e9});
-    ExpositionWriter writer;
+    ExpositionWriter writer(max_bytes);
     text.render(metrics, {.cpu_seconds = 1.25, .resident_bytes = 4 << 20, .open_fds = 12}, writer);
     return writer.text();
   }
@@ -132,6 +168,82 @@ TEST(MetricsText, AFieldThatTheKernelLacksCostsItsMetricOnly) {
   EXPECT_EQ(text.find("kitty_tcp_bytes_sent_total"), std::string::npos);
   EXPECT_NE(text.find("kitty_tcp_segments_sent_total{"), std::string::npos);
   EXPECT_NE(text.find("kitty_tcp_rtt_seconds_count{"), std::string::npos);
+}
+
+bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+TEST(MetricsText, ACrowdWithLongLabelsLeavesAnotherUserHisPeers) {
+  Fixture fixture;
+  fixture.add_crowd(1000);
+  for (const size_t max_bytes : {size_t{1} << 20, size_t{2} << 20, kMaxTextBytes}) {
+    const std::string text = fixture.render(max_bytes);
+    EXPECT_LE(text.size(), max_bytes);
+    for (const char* series :
+         {"kitty_process_info{pid=\"4242\"", "kitty_process_address_info{pid=\"4242\"",
+          "net_tcp_rtt_us{pid=\"4242\"", "kitty_tcp_bytes_sent_total{pid=\"4242\"",
+          "kitty_peer_rtt_seconds_sum{pid=\"4242\"", "kitty_peer_busy_seconds_total{pid=\"4242\""}) {
+      EXPECT_TRUE(has(text, series)) << series << " in " << max_bytes;
+    }
+    EXPECT_TRUE(has(text, "kitty_dropped_by_uid{uid=\"65533\",what=\"series\"}")) << max_bytes;
+    EXPECT_FALSE(has(text, "kitty_dropped_by_uid{uid=\"1000\"")) << max_bytes;
+    const std::vector<std::string> problems = check_exposition(text);
+    EXPECT_TRUE(problems.empty()) << problems.front();
+  }
+}
+
+TEST(MetricsText, AllIdentitiesFitWhateverTheirLabels) {
+  Fixture fixture;
+  fixture.add_crowd(1022);
+  const std::string text = fixture.render();
+  size_t lines = 0;
+  for (size_t at = 0; (at = text.find("\nkitty_process_info{", at)) != std::string::npos; ++at) ++lines;
+  EXPECT_EQ(lines, 1024U);
+}
+
+TEST(MetricsText, WhatIsNotKnownOfAllSocketsIsAbsentAndNever0) {
+  Fixture fixture;
+  fixture.metrics.processes[0].sockets_known = false;
+  fixture.metrics.processes[0].tx_queue_bytes.reset();
+  const std::string text = fixture.render();
+  for (const char* name :
+       {"\nkitty_tcp_bytes_sent_total", "\nkitty_tcp_segments_sent_total", "\nkitty_tcp_retransmits",
+        "\nnet_tcp_tx_queue_bytes", "\nkitty_peer_data_segments", "\nkitty_peer_segments",
+        "\nkitty_peer_retransmits", "\nkitty_peer_busy", "\nkitty_peer_tx_queue"}) {
+    EXPECT_FALSE(has(text, name)) << name;
+  }
+  // What was measured was measured.
+  EXPECT_TRUE(has(text, "\nkitty_peer_rtt_seconds_sum{"));
+  EXPECT_TRUE(has(text, "\nnet_tcp_out_segs_total{"));
+}
+
+TEST(MetricsText, AHistogramWithoutASampleIsLeftOut) {
+  Fixture fixture;
+  fixture.own.rtt = {};
+  const std::string text = fixture.render();
+  EXPECT_FALSE(has(text, "kitty_tcp_rtt_seconds"));
+  EXPECT_TRUE(has(text, "\nkitty_tcp_bytes_sent_total{"));
+}
+
+TEST(MetricsText, AWorkerIsOneLine) {
+  Fixture fixture;
+  fixture.change_state([](collector::ProcessState& state) { state.processes[1].is_worker = true; });
+  fixture.metrics.processes[1] = fixture.idle();
+  const std::string text = fixture.render();
+  EXPECT_TRUE(has(text, "role=\"worker\""));
+  const size_t first = text.find("pid=\"4243\"");
+  EXPECT_EQ(text.find("pid=\"4243\"", first + 1), std::string::npos);
+}
+
+TEST(MetricsText, WhatWasLeftOutIsShownWithWhoseItIs) {
+  Fixture fixture;
+  fixture.change_state([](collector::ProcessState& state) {
+    state.report.left_out = {{.uid = 65533, .processes = 76, .sockets = 608}, {.sockets = 3}};
+  });
+  const std::string text = fixture.render();
+  EXPECT_TRUE(has(text, "\nkitty_dropped_by_uid{uid=\"65533\",what=\"processes\"} 76\n"));
+  EXPECT_TRUE(has(text, "\nkitty_dropped_by_uid{uid=\"65533\",what=\"sockets\"} 608\n"));
+  EXPECT_TRUE(has(text, "\nkitty_dropped_by_uid{uid=\"other\",what=\"sockets\"} 3\n"));
+  EXPECT_FALSE(has(Fixture().render(), "kitty_dropped_by_uid"));
 }
 
 TEST(MetricsText, WithoutAHookTheRestIsServed) {
