@@ -54,12 +54,14 @@ Report report_on(std::span<const Scrape> scrapes, std::vector<TargetProblem> pro
   for (verdict::JobVerdict& verdict : verdict::judge(whole, flags.thresholds)) {
     if (!flags.job.empty() && verdict.job != flags.job) continue;
     JobReport job{.verdict = std::move(verdict), .since_s = std::nullopt};
-    const auto found = watch.jobs().find(job.verdict.job);
+    const auto found = watch.jobs().find(job.verdict.key());
     if (found != watch.jobs().end() && found->second.judged >= verdict::kInARow) {
       const verdict::Watch::Standing& standing = found->second;
       if (standing.verdict) {
         const bool incomplete = job.verdict.incomplete;
+        const bool name_shared = job.verdict.name_shared;
         job.verdict = *standing.verdict;
+        job.verdict.name_shared = name_shared;
         job.verdict.incomplete = job.verdict.incomplete || incomplete;
         job.since_s = standing.since_s;
       } else {

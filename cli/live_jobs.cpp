@@ -56,7 +56,7 @@ void LiveJobs::update(Entry& entry, double begin_s, double end_s, JobVerdict lat
   job.seen_s = end_s;
   latest.incomplete = latest.incomplete || !all_answer;
   const auto standing_of = [&]() -> const verdict::Watch::Standing* {
-    const auto found = entry.watch.jobs().find(latest.job);
+    const auto found = entry.watch.jobs().find(latest.key());
     return found == entry.watch.jobs().end() ? nullptr : &found->second;
   };
   // Others' windows cannot clear a rank that is not seen.
@@ -77,6 +77,7 @@ void LiveJobs::update(Entry& entry, double begin_s, double end_s, JobVerdict lat
   if (standing && standing->verdict) {
     shown = *standing->verdict;
     shown.ranks = latest.ranks;
+    shown.name_shared = latest.name_shared;
     shown.incomplete = latest.incomplete;
     job.report.since_s = standing->since_s;
     if (headline(shown) != headline(latest)) job.now = headline(latest);
@@ -132,7 +133,7 @@ void LiveJobs::judge(double end_s, bool all_answer) {
        verdict::judge(verdict::make_window(nodes, flags_.thresholds.stall_s), flags_.thresholds)) {
     if (!flags_.job.empty() && verdict.job != flags_.job) continue;
     auto entry = std::ranges::find_if(
-        jobs_, [&verdict](const Entry& one) { return one.job.report.verdict.job == verdict.job; });
+        jobs_, [&verdict](const Entry& one) { return one.job.report.verdict.key() == verdict.key(); });
     if (entry == jobs_.end()) {
       if (jobs_.size() >= kMaxJobs) {
         ++left_out_;

@@ -115,6 +115,8 @@ void append_json_job(std::string& out, const JobReport& job) {
   const auto named = [&](size_t unit) { append_json(out, verdict.units[unit].ranks); };
   out += '{';
   append_json(out, "job", verdict.job);
+  out += ',';
+  append_json(out, "uid", verdict.uid);
   append(out, ",\"ranks\":%zu,", verdict.ranks);
   append_json(out, "verdict", verdict::kind_name(verdict.kind));
   out += ',';
@@ -147,7 +149,10 @@ void append_json_job(std::string& out, const JobReport& job) {
 }  // namespace
 
 std::string job_title(const JobVerdict& verdict) {
-  return "job " + (verdict.job.empty() ? "(no JOB_NAME)" : printable(verdict.job));
+  std::string title = "job " + (verdict.job.empty() ? "(no JOB_NAME)" : printable(verdict.job));
+  if (verdict.name_shared)
+    title += " (uid " + (verdict.uid.empty() ? std::string("unknown") : printable(verdict.uid)) + ')';
+  return title;
 }
 
 std::string counted(size_t count, std::string_view noun) {

@@ -134,7 +134,7 @@ class Lines final : public Output {
     time_s_ = state.time_s;
     std::vector<Said> jobs, problems;
     for (const LiveJob* job : state.jobs) {
-      jobs.push_back({job->report.verdict.job, plain_line(*job, false)});
+      jobs.push_back({job->report.verdict.key(), plain_line(*job, false)});
       if (!take_same(jobs_, jobs.back())) add(plain_line(*job, true));
     }
     for (const Said& one : jobs_) add(one.what + ": gone, not seen for a minute");

@@ -149,20 +149,21 @@ void measure(Job& job) {
 // Puts ranks into units and what they sent each other into links.
 class Assembler {
  public:
-  Assembler(const Window& window, std::string_view name, const Thresholds& limits)
-      : window_(window), limits_(limits) {
+  Assembler(const Window& window, std::string_view name, std::string_view uid, const Thresholds& limits)
+      : window_(window), uid_(uid), limits_(limits) {
     for (const RankWindow& rank : window.ranks) {
-      if (rank.job == name) ranks_.push_back(&rank);
+      if (rank.job == name && rank.uid == uid) ranks_.push_back(&rank);
     }
     whole_ = ranks_.size();
     // They have no figures of their own, but others' flows to them have.
     for (const RankWindow& rank : window.partial) {
-      if (rank.job == name) ranks_.push_back(&rank);
+      if (rank.job == name && rank.uid == uid) ranks_.push_back(&rank);
     }
   }
 
   Assembly assemble() {
     Job job{.units = {}, .links = {}, .median_rtt_s = {}, .window_s = 0, .limits = limits_};
+    leave_out_contested_ranks();
     make_units(job);
     map_addresses();
     make_links(job);
@@ -194,14 +195,51 @@ class Assembler {
     return "its ranks ended, or began, within the window";
   }
   void find_blind_spots(const Job& job);
+  void find_left_out(const NodeWindow& node);
+
+  // Where one process and its children are: what claims the same at two places is not all what it says.
+  using Place = std::pair<size_t, std::string_view>;
+  static Place place_of(const RankWindow& rank) { return {rank.node, rank.netns}; }
+
+  // A rank without a connection may be the shell that started it, and one that has ended the same rank
+  // before.
+  void leave_out_contested_ranks() {
+    std::map<std::string_view, std::map<Place, const RankWindow*>> claims;
+    for (const RankWindow* rank : ranks_) {
+      all_ranks_.insert(rank->rank);
+      nodes_.insert(rank->node);
+      const bool claims_it = rank->present && !(rank->addresses.empty() && rank->peers.empty());
+      if (claims_it) claims[rank->rank].try_emplace(place_of(*rank), rank);
+    }
+    for (const auto& [rank, places] : claims) {
+      if (places.size() < 2) continue;
+      incomplete_ = true;
+      contested_.insert(rank);
+      constexpr size_t kMaxListed = 3;
+      std::string who;
+      size_t listed = 0;
+      for (const auto& [place, one] : places) {
+        if (++listed > kMaxListed) break;
+        who += (listed == 1 ? "" : ", ") + print("pid %s on %s (netns %s)", one->pid.c_str(),
+                                                 window_.nodes[one->node].name.c_str(), one->netns.c_str());
+      }
+      if (listed > kMaxListed) who += ", ...";
+      say(print("rank %s is claimed by %zu processes: %s: %s is judged", std::string(rank).c_str(),
+                places.size(), who.c_str(), places.size() == 2 ? "neither" : "none"));
+    }
+    if (contested_.empty()) return;
+    const auto is_contested = [this](const RankWindow* rank) { return contested_.contains(rank->rank); };
+    const auto whole_end = ranks_.begin() + static_cast<ptrdiff_t>(whole_);
+    whole_ -= static_cast<size_t>(std::count_if(ranks_.begin(), whole_end, is_contested));
+    std::erase_if(ranks_, is_contested);
+  }
+
   void make_units(Job& job) {
-    for (const RankWindow* rank : ranks_) nodes_.insert(rank->node);
     const bool by_node = nodes_.size() > 1;
     std::map<std::string, Ranks> ranks_of;
     for (const RankWindow* rank : ranks_) {
       const std::string key = by_node ? std::to_string(rank->node) : rank->netns;
       ranks_of[key].insert(rank->rank);
-      all_ranks_.insert(rank->rank);
     }
     std::vector<std::pair<std::string, Ranks>> ordered(ranks_of.begin(), ranks_of.end());
     std::ranges::sort(ordered, [](const auto& a, const auto& b) {
@@ -225,9 +263,22 @@ class Assembler {
       for (const std::string& address : ranks_[i]->addresses) {
         if (is_loopback(address)) continue;
         const auto [at, added] = unit_at_.try_emplace(address, unit_of_[i]);
-        if (!added && at->second != unit_of_[i]) at->second = kNobody;
+        if (!added && (at->second != unit_of_[i] || places_[address] != place_of(*ranks_[i])))
+          at->second = kNobody;
+        places_[address] = place_of(*ranks_[i]);
       }
     }
+  }
+
+  // Whether it has addresses, and others claim all of them: then nobody knows who sent what it sent.
+  [[nodiscard]] bool is_anybody(const RankWindow& rank) const {
+    bool any = false;
+    for (const std::string& address : rank.addresses) {
+      if (is_loopback(address)) continue;
+      any = true;
+      if (unit_at_.at(address) != kNobody) return false;
+    }
+    return any;
   }
 
   void make_links(Job& job) {
@@ -235,6 +286,10 @@ class Assembler {
     for (size_t i = 0; i < whole_; ++i) {
       const size_t from = unit_of_[i];
       job.window_s = std::max(job.window_s, ranks_[i]->duration_s);
+      if (is_anybody(*ranks_[i])) {
+        anybodies_.insert(ranks_[i]->rank);
+        continue;
+      }
       for (const PeerWindow& peer : ranks_[i]->peers) {
         const auto at = unit_at_.find(peer.address);
         const size_t to = at == unit_at_.end() ? kNobody : at->second;
@@ -259,18 +314,36 @@ class Assembler {
   void say(std::string text) { blind_spots_.push_back(std::move(text)); }
 
   const Window& window_;
+  const std::string_view uid_;
   const Thresholds& limits_;
   std::vector<const RankWindow*> ranks_;
   size_t whole_ = 0;             // the first so many of ranks_ have a window
   std::vector<size_t> unit_of_;  // parallel to ranks_
   std::set<size_t> nodes_;
   Ranks all_ranks_;
-  std::map<std::string, size_t> unit_at_;  // address -> unit; kNobody: of several
-  std::string foreign_;                    // an address that gets data and is no rank's
+  std::set<std::string_view> contested_;      // ranks claimed at several places
+  Ranks anybodies_;                           // ranks all of whose addresses are
+  std::map<std::string, size_t> unit_at_;     // address -> unit; kNobody: of several
+  std::map<std::string_view, Place> places_;  // address -> where it was last claimed
+  std::string foreign_;                       // an address that gets data and is no rank's
   bool shares_ = false;
   std::vector<std::string> blind_spots_;
   bool incomplete_ = false;
 };
+
+void Assembler::find_left_out(const NodeWindow& node) {
+  constexpr size_t kMaxListed = 6;
+  std::string text;
+  size_t listed = 0;
+  for (const LeftOut& one : node.left_out) {
+    // The job may be what is not seen.
+    incomplete_ = incomplete_ || one.uid == uid_ || one.uid == "other";
+    if (++listed > kMaxListed) continue;
+    text += (listed > 1 ? ", " : "") + describe(one);
+  }
+  if (listed > kMaxListed) text += ", ...";
+  say("node " + node.name + ": no room for " + text + ", beyond a fair share of what the agent keeps");
+}
 
 void Assembler::find_blind_spots(const Job& job) {
   uint64_t world = 0;
@@ -303,8 +376,11 @@ void Assembler::find_blind_spots(const Job& job) {
     } else if (node.hook == "tp_btf/tcp_probe") {
       say("node " + node.name + ": degraded RTT hook, each sample shows with the packet after it");
     }
-    if (node.dropped > 0)
+    if (!node.left_out.empty()) {
+      find_left_out(node);
+    } else if (node.dropped > 0) {
       say("node " + node.name + ": more sockets, processes or series than the agent keeps");
+    }
     if (node.unreadable > 0) {
       say(print("node %s: %.0f processes could not be read", node.name.c_str(), node.unreadable));
     }
@@ -318,13 +394,19 @@ void Assembler::find_blind_spots(const Job& job) {
   const auto claimed = std::ranges::find_if(unit_at_, [](const auto& one) { return one.second == kNobody; });
   if (claimed != unit_at_.end())
     say("address " + claimed->first + " is of several ranks: what is sent to it is not judged");
+  if (!anybodies_.empty()) {
+    incomplete_ = true;
+    say("ranks " + join_ranks(anybodies_) +
+        " have no address that is theirs alone: what they send is not judged");
+  }
   if (shares_) say("ranks that share a node or network namespace are judged as one");
 }
 
 }  // namespace
 
-Assembly assemble(const Window& window, std::string_view name, const Thresholds& limits) {
-  return Assembler(window, name, limits).assemble();
+Assembly assemble(const Window& window, std::string_view name, std::string_view uid,
+                  const Thresholds& limits) {
+  return Assembler(window, name, uid, limits).assemble();
 }
 
 }  // namespace kitty::verdict

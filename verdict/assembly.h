@@ -23,7 +23,8 @@ struct Assembly {
   bool incomplete = false;               // of JobVerdict
 };
 
-// The job called `name`. `limits` must outlive what is returned.
-[[nodiscard]] Assembly assemble(const Window& window, std::string_view name, const Thresholds& limits);
+// The job called `name` of the user `uid`. `limits` must outlive what is returned.
+[[nodiscard]] Assembly assemble(const Window& window, std::string_view name, std::string_view uid,
+                                const Thresholds& limits);
 
 }  // namespace kitty::verdict

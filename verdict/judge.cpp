@@ -26,10 +26,12 @@ void mark_parts(const Job& job, JobVerdict& verdict) {
   }
 }
 
-JobVerdict judge_job(const Window& window, const std::string& name, const Thresholds& limits) {
+JobVerdict judge_job(const Window& window, const std::string& name, const std::string& uid,
+                     const Thresholds& limits) {
   JobVerdict verdict;
   verdict.job = name;
-  const Assembly assembly = assemble(window, name, limits);
+  verdict.uid = uid;
+  const Assembly assembly = assemble(window, name, uid, limits);
   const Job& job = assembly.job;
   verdict.ranks = assembly.ranks;
   verdict.units = job.units;
@@ -111,13 +113,17 @@ const char* kind_name(Kind kind) {
 }
 
 std::vector<JobVerdict> judge(const Window& window, const Thresholds& thresholds) {
-  std::set<std::string> jobs;
+  std::set<std::pair<std::string, std::string>> jobs;  // name, user
   for (const auto* list : {&window.ranks, &window.partial}) {
-    for (const RankWindow& rank : *list) jobs.insert(rank.job);
+    for (const RankWindow& rank : *list) jobs.emplace(rank.job, rank.uid);
   }
   std::vector<JobVerdict> verdicts;
   verdicts.reserve(jobs.size());
-  for (const std::string& job : jobs) verdicts.push_back(judge_job(window, job, thresholds));
+  for (const auto& [job, uid] : jobs) {
+    verdicts.push_back(judge_job(window, job, uid, thresholds));
+    if (verdicts.size() < 2 || verdicts[verdicts.size() - 2].job != job) continue;
+    verdicts.back().name_shared = verdicts[verdicts.size() - 2].name_shared = true;
+  }
   return verdicts;
 }
 

@@ -42,7 +42,9 @@ struct UnitEvidence {
 
 struct JobVerdict {
   std::string job;
-  size_t ranks = 0;  // seen
+  std::string uid;           // whose it is; empty: not known
+  bool name_shared = false;  // another user has a job of this name
+  size_t ranks = 0;          // seen
   Kind kind = Kind::no_data;
   Kind cause = Kind::no_data;                    // of link and job_wide: latency, throttle or loss
   std::vector<size_t> culprits;                  // of `units`
@@ -52,6 +54,8 @@ struct JobVerdict {
   std::vector<std::string> blind_spots;          // what could not be seen, each a sentence
   bool incomplete = false;                       // ranks or nodes are missing: "healthy" is of the rest
 
+  // Equal for verdicts of one job: two users' jobs of one name are two.
+  [[nodiscard]] std::string key() const { return uid.empty() ? job : job + '\0' + uid; }
   // Whom it names, empty where nobody; equal for verdicts that agree.
   [[nodiscard]] std::string named() const;
   [[nodiscard]] bool is_straggler() const { return !culprits.empty() || !links.empty(); }
@@ -59,7 +63,7 @@ struct JobVerdict {
 
 [[nodiscard]] const char* kind_name(Kind kind);
 
-// One verdict for each job that has ranks in the window, by name.
+// One verdict for each job that has ranks in the window, by name and user.
 [[nodiscard]] std::vector<JobVerdict> judge(const Window& window, const Thresholds& thresholds = {});
 
 }  // namespace kitty::verdict

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "verdict/figures.h"
+
 namespace kitty::verdict {
 
 namespace {
@@ -39,6 +41,11 @@ constexpr std::array kAgentFields = {
 };
 
 }  // namespace
+
+std::string describe(const LeftOut& one) {
+  return print("%.0f %s of ", one.count, one.what.c_str()) +
+         (one.uid == "other" ? "other users" : "uid " + one.uid);
+}
 
 ProcessScrape& ScrapeBuilder::process(const LabelOf& label) {
   key_ = "process ";
@@ -97,6 +104,10 @@ const char* ScrapeBuilder::add(std::string_view name, double value, const LabelO
     one.start_time = label("start_time_ticks");
     one.netns = label("netns");
     one.world_size = label("world_size");
+    one.uid = label("uid");
+  } else if (name == "kitty_dropped_by_uid") {
+    if (scrape_.left_out.size() < kMaxLeftOut)
+      scrape_.left_out.push_back({std::string(label("uid")), std::string(label("what")), value});
   } else if (name == "kitty_process_address_info") {
     process(label).addresses.emplace_back(label("address"));
   }
@@ -109,7 +120,7 @@ Scrape ScrapeBuilder::finish(const char*& problem) {
   for (const ProcessScrape& one : scrape_.processes) identified += one.identified ? 1 : 0;
   if (!ours_) {
     problem = "no kitty_build_info in it: not a scrape of kitty";
-  } else if (identified < scrape_.watched && scrape_.series_dropped == 0) {
+  } else if (identified < scrape_.watched && scrape_.series_dropped == 0 && scrape_.left_out.empty()) {
     // The identities stand at the text's end.
     problem = "fewer processes described than watched: the text is cut off";
   } else if (!has_peers_ && scrape_.processes.size() >= 2 && scrape_.hook.empty()) {

@@ -27,11 +27,23 @@ struct ProcessScrape {
   std::string pid, rank, job;
   bool identified = false;  // kitty_process_info was there
   std::string role, start_time, netns, world_size;
+  std::string uid;  // empty: not known, or of an agent that does not say
   std::vector<std::string> addresses;
   std::vector<PeerScrape> peers;
 
-  [[nodiscard]] bool is_rank() const { return identified && role != "launcher" && !rank.empty(); }
+  [[nodiscard]] bool is_rank() const {
+    return identified && role != "launcher" && role != "worker" && !rank.empty();
+  }
 };
+
+// What an agent has no room for now: so many processes, sockets or series of a user, or of "other" ones.
+struct LeftOut {
+  std::string uid, what;
+  double count = 0;
+};
+[[nodiscard]] std::string describe(const LeftOut& one);  // "608 sockets of uid 1001"
+// An agent names fewer.
+inline constexpr size_t kMaxLeftOut = 64;
 
 struct Scrape {
   std::string target;         // where it came from, as the user wrote it
@@ -44,7 +56,8 @@ struct Scrape {
   double unreadable = 0;      // processes that it could not read
   double dropped = 0;         // processes, sockets and flows beyond its bounds
   double series_dropped = 0;  // likewise, out of its text
-  double watched = 0;         // processes, as it counts them
+  std::vector<LeftOut> left_out;
+  double watched = 0;  // processes, as it counts them
   std::vector<ProcessScrape> processes;
 };
 

@@ -41,12 +41,12 @@ bool is_vaguer(const JobVerdict& verdict, const JobVerdict& standing) {
 
 void Watch::add(double begin_s, const std::vector<JobVerdict>& verdicts) {
   for (const JobVerdict& verdict : verdicts) {
-    Standing& standing = jobs_[verdict.job];
+    Standing& standing = jobs_[verdict.key()];
     std::string now = said(verdict);
     if (now.empty()) continue;
     ++standing.judged;
     if (standing.verdict && is_vaguer(verdict, *standing.verdict)) continue;
-    Run& run = runs_[verdict.job];
+    Run& run = runs_[verdict.key()];
     if (run.said != now) {
       if (!standing.verdict && standing.seen.size() < kMaxSeenBytes)
         standing.seen += (standing.seen.empty() ? "" : ", then ") + now;

@@ -30,6 +30,7 @@ class Watch {
   // The verdicts of the window that began then; windows in the order of time.
   void add(double begin_s, const std::vector<JobVerdict>& verdicts);
 
+  // Of the job, as JobVerdict::key() says.
   [[nodiscard]] const std::map<std::string, Standing>& jobs() const { return jobs_; }
 
  private:

@@ -165,6 +165,9 @@ bool rank_window(const std::vector<const Scrape*>& scrapes, const ProcessScrape&
     }
     steps.push_back(step);
   }
+  window.pid = process.pid;
+  window.uid = process.uid;
+  window.present = find_process(*scrapes.back(), process) != nullptr;
   window.rank = process.rank;
   window.job = process.job;
   window.netns = process.netns;
@@ -197,6 +200,7 @@ void add_node(const NodeScrapes& node, double late_s, Window& out) {
     window.hook = latest.hook;
     window.unreadable = latest.unreadable;
     window.dropped = latest.dropped + latest.series_dropped;
+    window.left_out = latest.left_out;
   }
   std::vector<RankWindow> ranks, partial;
   double busiest_s = 0;
@@ -228,6 +232,28 @@ void add_node(const NodeScrapes& node, double late_s, Window& out) {
   if (&usable == &ranks) std::ranges::move(ranks, std::back_inserter(out.ranks));
   std::ranges::move(partial, std::back_inserter(out.partial));
   out.nodes.push_back(std::move(window));
+}
+
+// Agents of before 0.2 do not say whose a process is: it is whose the job's others are.
+void fill_in_users(Window& window) {
+  struct User {
+    std::string uid;
+    bool several = false;
+  };
+  std::unordered_map<std::string_view, User> users;
+  const auto each = [&window](auto&& use) {
+    for (auto* list : {&window.ranks, &window.partial}) std::ranges::for_each(*list, use);
+  };
+  each([&users](const RankWindow& rank) {
+    if (rank.uid.empty()) return;
+    User& user = users[rank.job];
+    user.several = user.several || (!user.uid.empty() && user.uid != rank.uid);
+    user.uid = rank.uid;
+  });
+  each([&users](RankWindow& rank) {
+    const auto found = users.find(rank.job);
+    if (rank.uid.empty() && found != users.end() && !found->second.several) rank.uid = found->second.uid;
+  });
 }
 
 }  // namespace
@@ -283,6 +309,7 @@ std::vector<NodeScrapes> between(std::span<const NodeScrapes> nodes, double begi
 Window make_window(std::span<const NodeScrapes> nodes, double late_s) {
   Window window;
   for (const NodeScrapes& node : nodes) add_node(node, late_s, window);
+  fill_in_users(window);
   return window;
 }
 

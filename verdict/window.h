@@ -46,7 +46,11 @@ struct PeerWindow {
 
 struct RankWindow {
   size_t node = 0;  // of Window::nodes
-  std::string rank = {}, job = {}, netns = {}, world_size = {};
+  std::string rank = {}, job = {}, netns = {}, world_size = {}, pid = {};
+  // Whose job it is; empty where no agent says. One that is not said is the only one that is, where the job's
+  // other ranks all have the same.
+  std::string uid = {};
+  bool present = false;  // in its node's latest scrape
   double duration_s = 0;
   double late_s = 0;
   std::vector<std::string> addresses = {};
@@ -59,7 +63,8 @@ struct NodeWindow {
   double begin_s = 0, end_s = 0;
   std::string hook = {};
   double unreadable = 0, dropped = 0;
-  size_t falling_counters = 0;  // that must not fall
+  std::vector<LeftOut> left_out = {};  // at the latest scrape
+  size_t falling_counters = 0;         // that must not fall
 };
 
 struct Window {

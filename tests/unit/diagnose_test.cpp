@@ -198,7 +198,8 @@ TEST_F(DiagnoseFiles, JsonForScripts) {
   arguments.emplace_back("--json");
   EXPECT_EQ(run(arguments), 1);
   EXPECT_OUTPUT(
-      "{\"outcome\":1,\"window_seconds\":10.000,\"jobs\":[{\"job\":\"a\\\"b\\u000a\\u001b[2J\",\"ranks\":4,"
+      "{\"outcome\":1,\"window_seconds\":10.000,\"jobs\":[{\"job\":\"a\\\"b\\u000a\\u001b[2J\",\"uid\":\"\","
+      "\"ranks\":4,"
       "\"verdict\":\"latency\",\"cause\":\"\",\"culprits\":[\"2\"],\"links\":[],\"named\":\"rank 2 (node "
       "n2)\"");
   EXPECT_OUTPUT("\"complete\":true");

@@ -43,6 +43,7 @@ struct Scenario {
   std::map<std::pair<size_t, std::string>, Sent> sent_elsewhere;  // to addresses that are no rank's
   std::string job = "gpt2-ddp";
   std::string world_size;
+  std::string uid = "1000";
   std::string hook = "fentry/tcp_ack_update_rtt";
   std::map<std::string, double> offset_s;  // of a node's clock
   double window_s = 3;
@@ -136,6 +137,7 @@ struct Scenario {
     one.start_time = std::to_string(5000 + i);
     one.netns = ranks[i].netns;
     one.world_size = world_size;
+    one.uid = uid;
     one.addresses = {ranks[i].address, "127.0.0.1"};
     for (const auto& [pair, flow] : sent) {
       if (pair.first == i) one.peers.push_back(peer(ranks[pair.second].address, flow, t));
