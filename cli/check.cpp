@@ -25,6 +25,8 @@
 #include "cli/check_report.h"
 #include "cli/ending.h"
 #include "cli/flags.h"
+#include "cli/read_scrape.h"
+#include "cli/text.h"
 #include "collector/embedded_object.h"
 #include "collector/scanner.h"
 #include "http/client.h"
@@ -176,12 +178,27 @@ void gather_procfs(const Flags& flags, CheckFacts& facts) {
   gather_watched(*root, facts);
 }
 
-// Who answers at an address that is taken.
-AddressState ask(const http::ListenAddress& address) {
+http::Url url_at(const http::ListenAddress& address, std::string path) {
   http::Url url{.host = address.host.empty() || address.host == "0.0.0.0" ? "127.0.0.1" : address.host,
                 .port = address.port,
-                .path = "/-/healthy"};
+                .path = std::move(path)};
   if (url.host == "::") url.host = "::1";
+  return url;
+}
+
+// What the agent that serves there says it leaves out, and whose.
+std::vector<std::string> left_out_at(const http::ListenAddress& address, const std::string& telemetry_path) {
+  const auto text = http::get(url_at(address, telemetry_path), kAskTimeout);
+  const auto scrape = text ? read_scrape(*text) : std::unexpected(text.error());
+  std::vector<std::string> list;
+  if (!scrape) return list;
+  for (const verdict::LeftOut& one : scrape->left_out) list.push_back(printable(verdict::describe(one)));
+  return list;
+}
+
+// Who answers at an address that is taken.
+AddressState ask(const http::ListenAddress& address) {
+  http::Url url = url_at(address, "/-/healthy");
   if (const auto healthy = http::get(url, kAskTimeout); healthy && healthy->starts_with("kitty "))
     return AddressState::kitty;
   url.path = "/metrics";
@@ -214,6 +231,7 @@ void gather_address(const Flags& flags, const http::ListenAddress& wanted, Check
     return;
   }
   address.state = ask(wanted);
+  if (address.state == AddressState::kitty) address.left_out = left_out_at(wanted, flags.telemetry_path);
   address.instead = free_address(flags.listen_address, wanted.port);
 }
 

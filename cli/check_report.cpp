@@ -295,6 +295,21 @@ void summarize_hooks(const CheckFacts& facts, CheckSummary& summary) {
     add(summary.lost, {"finding a process within 1 s (5 s instead): no raw_tp/sched_process_exec"sv});
 }
 
+// ": 76 of uid 1001, 3 of others".
+std::string whose(const collector::ScanReport& report, uint64_t collector::LeftOut::* count) {
+  std::string text;
+  for (const collector::LeftOut& one : report.left_out) {
+    if (one.*count == 0) continue;
+    append(text, {text.empty() ? ": "sv : ", "sv, Digits(one.*count).view(), " of "sv});
+    if (one.uid == collector::kUnknownUid) {
+      text += "others"sv;
+    } else {
+      append(text, {"uid "sv, Digits(one.uid).view()});
+    }
+  }
+  return text;
+}
+
 void summarize_procfs(const CheckFacts& facts, CheckSummary& summary) {
   const ProcfsFacts& procfs = facts.procfs;
   if (!facts.state) {
@@ -310,8 +325,14 @@ void summarize_procfs(const CheckFacts& facts, CheckSummary& summary) {
     add(summary.lost, {"sockets of "sv, Digits(count).view(), " of the watched: they may not be traced"sv});
   if (hides_processes(facts))
     add(summary.lost, {"ranks of other users: hidepid="sv, procfs.hidepid, " hides them"sv});
-  if (report.dropped_processes != 0)
-    add(summary.lost, {Digits(report.dropped_processes).view(), " watched processes beyond the limit"sv});
+  if (report.dropped_processes != 0) {
+    add(summary.lost, {Digits(report.dropped_processes).view(), " watched processes beyond the limit"sv,
+                       whose(report, &collector::LeftOut::processes)});
+  }
+  if (report.dropped_sockets != 0) {
+    add(summary.lost, {Digits(report.dropped_sockets).view(), " sockets of the watched beyond the limit"sv,
+                       whose(report, &collector::LeftOut::sockets)});
+  }
 }
 
 void summarize_address(const AddressFacts& address, CheckSummary& summary) {
@@ -319,6 +340,8 @@ void summarize_address(const AddressFacts& address, CheckSummary& summary) {
     add(summary.works, {"serving on "sv, address.address});
   } else if (address.state == AddressState::kitty) {
     add(summary.works, {"a kitty already serves on "sv, address.address});
+    for (const std::string& one : address.left_out)
+      add(summary.lost, {one, ": the kitty there has no room for what is beyond a fair share"sv});
   } else {
     add(summary.lost, {"serving on "sv, address.address});
   }

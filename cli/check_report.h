@@ -48,6 +48,7 @@ struct AddressFacts {
   AddressState state = AddressState::free;  // who answers there
   std::string problem;                      // why it cannot be listened on, in one line
   std::string instead;                      // an address that can be, where this one is taken
+  std::vector<std::string> left_out;        // what the kitty there has no room for: "608 sockets of uid 1001"
 };
 
 struct CheckFacts {
