@@ -132,10 +132,12 @@ class Rules:
         # What a stall is judged on: three scrapes, and as long as two retransmission timeouts take.
         self.stall_s = max(float(thresholds.StallS), 2 * interval_s)
         self.S = spelled(self.stall_s)
-        self.J = job
+        # Two users' jobs of one name are two: whoever likes may put another's name and rank into his environment.
+        self.job = job
+        self.J = f"{job}, uid"
         self.P = f"{job}, instance, pid, rank"
-        self.U = f"{job}, unit"
-        self.F = f"{job}, unit, to"
+        self.U = f"{self.J}, unit"
+        self.F = f"{self.J}, unit, to"
         self.k = thresholds
         self.lines_ = []
 
@@ -154,8 +156,8 @@ class Rules:
     # Parts of expressions.
 
     def of_flow(self, expression):
-        """A series per peer, with the units at both ends; peers that are no rank's address drop out."""
-        return f"({expression}) * on ({self.P}, peer) group_left (unit, to) kitty:peer_unit"
+        """A series per peer, with the user and the units at both ends; peers that are no rank's address drop out."""
+        return f"({expression}) * on ({self.P}, peer) group_left (uid, unit, to) kitty:peer_unit"
 
     def swapped(self, expression):
         """A flow's series under the name of the flow in the other direction; leaves a label `was`."""
@@ -206,20 +208,29 @@ class Rules:
 
     def map_units(self):
         info = 'kitty_process_info{role="rank"}'
+        connected = f"({info} and on ({self.P}) kitty_process_address_info)"
+        self.record(
+            "kitty:contested_rank",
+            "Ranks that processes with connections claim in several network namespaces: one of them is not what it "
+            "says, and nobody knows which. Neither is judged.",
+            f"""
+            count by ({self.J}, rank) (group by ({self.J}, rank, instance, netns) ({connected})) > 1""",
+        )
+        judged = f"({info} unless on ({self.J}, rank) kitty:contested_rank)"
         self.record(
             "kitty:process_unit",
             "The unit of each rank: what shares addresses and an interface cannot be told apart. A node, that is a "
             "scrape's instance, where the job spans several; else a network namespace.",
             f"""
-            max by ({self.P}, unit) (
-              {renamed(info, "instance", "unit")}
+            max by ({self.P}, uid, unit) (
+              {renamed(judged, "instance", "unit")}
                 and on ({self.J}) count by ({self.J}) (group by ({self.J}, instance) ({info})) > 1
               or on ({self.J})
-              label_join({info}, "unit", " netns ", "instance", "netns")
+              label_join({judged}, "unit", " netns ", "instance", "netns")
             )""",
         )
         address = 'kitty_process_address_info{address!~"127[.].*|::1"}'
-        owned = f"{address} * on ({self.P}) group_left (unit) kitty:process_unit"
+        owned = f"{address} * on ({self.P}) group_left (uid, unit) kitty:process_unit"
         self.record(
             "kitty:address_unit",
             "Whose address a peer is. Loopback is everybody's.",
@@ -234,7 +245,7 @@ class Rules:
             "several units claim.",
             f"""
             group by ({self.P}, peer) (kitty_peer_data_segments_sent_total)
-            * on ({self.P}) group_left (unit) kitty:process_unit
+            * on ({self.P}) group_left (uid, unit) kitty:process_unit
             * on ({self.J}, peer) group_left (to) (
               kitty:address_unit
               unless on ({self.J}, peer) count by ({self.J}, peer) (kitty:address_unit) > 1
@@ -757,10 +768,15 @@ class Rules:
         """A template's query; each %q of the expression is one of these labels of the alert."""
         return f"query (printf `{expression}` {' '.join(labels)})"
 
-    def ranks(self, unit, job="$labels.{J}"):
+    def of_job(self, series, *more, labels="$labels"):
+        """A template's query of that series of the job of `labels`; `more` are pairs of a label and its value."""
+        wanted = [(self.job, f"{labels}.{self.job}"), ("uid", f"{labels}.uid"), *more]
+        matchers = ",".join(f"{name}=%q" for name, _ in wanted)
+        return self.query(series.format(f"{{{matchers}}}"), *(value for _, value in wanted))
+
+    def ranks(self, unit, labels="$labels"):
         """0,1,2 of a unit."""
-        job = job.format(J=self.J)
-        ranks = self.query(f"group by (rank) (kitty:process_unit{{{self.J}=%q,unit=%q}})", job, unit)
+        ranks = self.of_job("group by (rank) (kitty:process_unit{})", ("unit", unit), labels=labels)
         each = "{{ if $i }},{{ end }}{{ $r.Labels.rank }}"
         return f'{{{{ range $i, $r := {ranks} | sortByLabel "rank" }}}}{each}{{{{ end }}}}'
 
@@ -773,18 +789,17 @@ class Rules:
         self.emit("alert", name, comment, expression, "\n".join(lines))
 
     def alert(self):
-        J = f"{{{{ $labels.{self.J} }}}}"
+        J = f"{{{{ $labels.{self.job} }}}}"
         ranks = {"ranks": self.ranks("$labels.unit")}
         who = f"Job {J}: rank {ranks['ranks']} ({{{{ $labels.unit }}}})"
-        of_unit = lambda series: self.query(f"{series}{{{self.J}=%q,unit=%q}}", f"$labels.{self.J}", "$labels.unit")
-        of_job = lambda series: self.query(f"{series}{{{self.J}=%q}}", f"$labels.{self.J}")
+        of_unit = lambda series: self.of_job(series, ("unit", "$labels.unit"))
         show = lambda query, form: f"{{{{ range {query} }}}}{{{{ .Value | {form} }}}}{{{{ end }}}}"
-        best = show(of_unit("kitty:unit_rtt_seconds:best"), "humanizeDuration")
-        median = show(of_job("kitty:job_rtt_seconds:median"), "humanizeDuration")
-        busy = show(of_unit("kitty:unit_busy:share"), "humanizePercentage")
-        queue = show(of_unit("sum by (unit) (kitty:flow_queue_bytes:mean").replace("}", "})", 1), "humanize")
+        best = show(of_unit("kitty:unit_rtt_seconds:best{}"), "humanizeDuration")
+        median = show(self.of_job("kitty:job_rtt_seconds:median{}"), "humanizeDuration")
+        busy = show(of_unit("kitty:unit_busy:share{}"), "humanizePercentage")
+        queue = show(of_unit("sum by (unit) (kitty:flow_queue_bytes:mean{})"), "humanize")
         lost = "{{ $value | humanizePercentage }}"
-        usual = show(of_job("kitty:job_retransmits:median"), "humanizePercentage")
+        usual = show(self.of_job("kitty:job_retransmits:median{}"), "humanizePercentage")
         unit = lambda cause: f'kitty:named_unit{{cause="{cause}"}}'
         self.alert_(
             "KittyStall",
@@ -821,10 +836,10 @@ class Rules:
             "loses, or the other end's inbound one.",
             ranks,
         )
-        ends = self.query(f"kitty:named_link{{{self.J}=%q,cause=%q}}", f"$labels.{self.J}", "$labels.cause")
+        ends = self.of_job("kitty:named_link{}", ("cause", "$labels.cause"))
         link_ranks = (
             f'{{{{ range {ends} | sortByLabel "unit" }}}}{{{{ if lt .Labels.unit .Labels.to }}}}'
-            f'[{self.ranks(".Labels.unit", ".Labels.{J}")} - {self.ranks(".Labels.to", ".Labels.{J}")}]'
+            f'[{self.ranks(".Labels.unit", ".Labels")} - {self.ranks(".Labels.to", ".Labels")}]'
             f"{{{{ end }}}}{{{{ end }}}}"
         )
         self.alert_(
@@ -847,7 +862,6 @@ class Rules:
     # What could not be seen.
 
     def alert_blind(self):
-        J = f"{{{{ $labels.{self.J} }}}}"
         hold_s = 4 * self.interval_s
         self.alert_(
             "KittyAgentDown",
@@ -878,10 +892,17 @@ class Rules:
                 f"(count by ({self.J}) (group by ({self.U}) (kitty:process_unit)) > 1)\n"
                 f"unless on ({self.J}) (kitty:unit_links or kitty:stalled_flow)"
             ),
+            "a rank is claimed by processes in several network namespaces and not judged": (
+                f"group by ({self.J}) (kitty:contested_rank)"
+            ),
+            "processes, sockets or series beyond a user's fair share of what kitty keeps": (
+                "sum by (instance, uid) (kitty_dropped_by_uid) > 0"
+            ),
             "processes cannot be read": "sum by (instance) (kitty_unreadable_processes) > 0",
             "more processes, sockets or series than kitty keeps": (
-                "sum by (instance) (kitty_processes_dropped) > 0\nor sum by (instance) (kitty_sockets_dropped) > 0\n"
-                f"or {growing('kitty_series_dropped_total')}\nor {growing('kitty_flow_table_full_total')}"
+                "(sum by (instance) (kitty_processes_dropped) > 0\nor sum by (instance) (kitty_sockets_dropped) > 0\n"
+                f"or {growing('kitty_series_dropped_total')}\nor {growing('kitty_flow_table_full_total')})\n"
+                "unless on (instance) kitty_dropped_by_uid"
             ),
         }
         self.alert_(
@@ -890,8 +911,8 @@ class Rules:
             "reported, too.",
             "\nor\n".join(labelled(f"({part})", reason=reason) for reason, part in parts.items()),
             "info",
-            f"{{{{ with $labels.{self.J} }}}}Job {{{{ . }}}}{{{{ else }}}}"
-            "kitty at {{ $labels.instance }}{{ end }}: {{ $labels.reason }}.",
+            f"{{{{ with $labels.{self.job} }}}}Job {{{{ . }}}}{{{{ else }}}}"
+            "kitty at {{ $labels.instance }}{{ end }}{{ with $labels.uid }}, uid {{ . }}{{ end }}: {{ $labels.reason }}.",
             hold_s=hold_s,
         )
 

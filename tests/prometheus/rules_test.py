@@ -64,13 +64,14 @@ class Flow:
 class Job:
     """Ranks in a ring, one a node unless said otherwise, and the scrapes of them. Steps are scrape intervals."""
 
-    def __init__(self, name="train", ranks=4, per_node=1, one_node=False, world_size=None, subnet=1):
+    def __init__(self, name="train", ranks=4, per_node=1, one_node=False, world_size=None, subnet=1, uid="1000"):
         self.name = name
         self.ranks = ranks
         self.per_node = per_node
         self.one_node = one_node
         self.world_size = str(ranks) if world_size is None else world_size
         self.subnet = subnet
+        self.uid = uid
         self.restarted = {}  # rank -> step at which its process is another one
         self.agent_restarted = {}  # node -> step at which its counters begin anew
         self.outside = None  # (rank, flow): what it sends to no rank of the job
@@ -120,6 +121,7 @@ class Job:
                     "kitty_process_info",
                     1,
                     role="rank",
+                    uid=self.uid,
                     world_size=self.world_size,
                     netns=str(4000 + rank // self.per_node),
                     start_time_ticks=str(100 + (900 if reborn else 0)),
@@ -330,6 +332,29 @@ def sharing_address():
     return job
 
 
+def forging(uid, rank="2", address="10.0.1.12"):
+    """A process on node 2, in a network namespace of its own, that claims a rank and its address for ever, and traffic
+    to ranks 1 and 3 as slow as it likes."""
+
+    def make(steps, _begin, _end):
+        labels = f'instance="n2:9100",job="train",rank="{rank}",pid="9"'
+        series = {
+            f'kitty_process_info{{{labels},role="rank",uid="{uid}",netns="99",start_time_ticks="7"}}': ["1"] * steps,
+            f'kitty_process_address_info{{{labels},address="{address}"}}': ["1"] * steps,
+        }
+        flow = Flow(True)
+        flow.rtt, flow.least, flow.busy, flow.queue = 0.054, 0.002, 0.97, 7e5
+        for peer in ("10.0.1.11", "10.0.1.13"):
+            more = f'{labels},peer="{peer}"'
+            for name, field in COUNTERS.items():
+                series[f"{name}{{{more}}}"] = [f"{getattr(flow, field) * step:.9g}" for step in range(steps)]
+            series[f"kitty_peer_rtt_min_seconds{{{more}}}"] = [str(flow.least)] * steps
+            series[f"kitty_peer_tx_queue_bytes{{{more}}}"] = [str(flow.queue)] * steps
+        return series
+
+    return make
+
+
 def during(name, inside, outside):
     """One series that has another value during the fault."""
 
@@ -347,6 +372,7 @@ def cases(interval_s, window_steps):
     """The table. Steps of the restarts are within the fault."""
     amid = 8 * window_steps
     not_all_seen = "not all ranks of WORLD_SIZE are seen"
+    contested = "a rank is claimed by processes in several network namespaces and not judged"
     no_data = named("KittyBlind", reason="no TCP data between ranks is seen: RDMA, or idle")
     hook_of = lambda hook: f'kitty_rtt_hook_info{{{N1},hook="{hook}"}}'
     return {
@@ -402,6 +428,17 @@ def cases(interval_s, window_steps):
             jobs=[(Job("a", subnet=1), throttle(2)), (Job("b", subnet=2), slow_link(0, 1))],
             fires=[named("KittyThrottle", "2", job="a"), named("KittySlowLink", "[0 - 1]", job="b")],
         ),
+        "a forged rank of another user": Case(series=forging("1001")),
+        "a fault beside a forged rank of another user": Case(
+            fault=throttle(1), series=forging("1001"), fires=[named("KittyThrottle", "1", uid="1000")]
+        ),
+        "a rank claimed twice": Case(
+            series=forging("1000"),
+            always=[named("KittyBlind", reason=contested), named("KittyBlind", reason=not_all_seen)],
+        ),
+        "agents that do not say whose a process is": Case(
+            Job(uid=""), throttle(2), [named("KittyThrottle", "2", "throttle")]
+        ),
         "a hostile job name": Case(
             Job(r"\"}) or vector(1) #{{ printf }}\\"),
             slow_link(1, 2),
@@ -433,6 +470,11 @@ def cases(interval_s, window_steps):
         "unreadable processes": Case(
             series=during(f'kitty_unreadable_processes{{{N1},reason="other"}}', 3, 0),
             fires=[{"alertname": "KittyBlind", "instance": "n1:9100", "reason": "processes cannot be read"}],
+            patience=6,
+        ),
+        "a user has more than a fair share": Case(
+            series=during(f'kitty_dropped_by_uid{{{N1},uid="65533",what="sockets"}}', 608, 0),
+            fires=[{"alertname": "KittyBlind", "instance": "n1:9100", "uid": "65533"}],
             patience=6,
         ),
         "sockets dropped": Case(
