@@ -76,9 +76,9 @@ Scanner::Scanner(int procfs_root, SocketRows* rows, size_t max_processes)
       pid_buffer_(procfs::kDirectoryBufferBytes),
       read_buffer_(kReadBufferBytes) {}
 
-bool Scanner::is_young(uint64_t start_time_ticks) const {
+bool Scanner::is_young(uint64_t start_time_ticks, std::chrono::seconds limit) {
   const uint64_t young_ticks =
-      static_cast<uint64_t>(kYoung.count()) * static_cast<uint64_t>(sysconf(_SC_CLK_TCK));
+      static_cast<uint64_t>(limit.count()) * static_cast<uint64_t>(sysconf(_SC_CLK_TCK));
   return start_time_ticks + young_ticks >= boot_ticks();
 }
 
@@ -99,8 +99,9 @@ bool Scanner::look_at(pid_t pid, Depth depth) {
     if (stat.error().status == procfs::ReadStatus::malformed) ++report_.stat_parse_errors;
     return false;
   }
-  known.young = is_young(stat->start_time_ticks);
   const auto watched = watched_.find(pid);
+  const bool worker = watched != watched_.end() && watched->second.process.is_worker;
+  known.young = is_young(stat->start_time_ticks, worker ? kYoungWorker : kYoung);
   if (watched != watched_.end() && watched->second.process.id.start_time_ticks == stat->start_time_ticks) {
     Watched& found = watched->second;
     found.executed = found.layout != layout_of(*stat);
@@ -191,13 +192,33 @@ bool Scanner::inherits(const RankLabels& labels, pid_t parent, uint64_t start_ti
   return false;
 }
 
+// Whether it has a socket of its own. One that inherits may be listed before its parent's new sockets are: it
+// is believed once all ancestors that may hold them have been listed after it.
+bool Scanner::owns(Watched& watched) const {
+  if (!owners_.has_sockets(watched.process.id)) {
+    watched.owner_ns = 0;
+    return false;
+  }
+  if (!watched.inherits) return true;
+  if (watched.owner_ns == 0) watched.owner_ns = owners_.listed_ns(watched.process.id);
+  pid_t parent = watched.parent;
+  for (int i = 0; i < kMaxGenerations; ++i) {
+    const auto found = watched_.find(parent);
+    if (found == watched_.end()) break;
+    const WatchedProcess& ancestor = found->second.process;
+    if (!ancestor.is_worker && owners_.listed_ns(ancestor.id) < watched.owner_ns) return false;
+    parent = found->second.parent;
+  }
+  return true;
+}
+
 // Once a member, always one: what its sockets did is in its sums. Of an orphan it stays known whose it was.
 void Scanner::tell_workers() {
   for (auto& [pid, watched] : watched_) {
     WatchedProcess& process = watched.process;
-    watched.member = watched.member || owners_.has_sockets(process.id);
     watched.inherits =
         watched.inherits || inherits(process.labels, watched.parent, process.id.start_time_ticks);
+    watched.member = watched.member || owns(watched);
     process.is_worker = watched.inherits && !watched.member;
   }
 }
@@ -303,7 +324,7 @@ void Scanner::discover(Depth depth) {
     for (auto it = watched_.begin(); it != watched_.end();) {
       it = rests(it->second, depth) || refresh(it->second) ? std::next(it) : watched_.erase(it);
     }
-    read_namespaces(Which::all);
+    read_namespaces();
     tell_workers();
     owners_.list(holders(), depth == Depth::all ? SocketOwners::Which::all : SocketOwners::Which::unlisted);
     tell_workers();
@@ -313,16 +334,17 @@ void Scanner::discover(Depth depth) {
 }
 
 // A process may have moved to another one since (setns, unshare): ip netns exec does, once it has begun.
-void Scanner::read_namespaces(Which which) {
+// A worker's is what it was when it was found.
+void Scanner::read_namespaces() {
   for (auto& [pid, watched] : watched_) {
-    if (which == Which::but_workers && watched.process.is_worker) continue;
+    if (watched.process.is_worker && watched.process.netns != 0) continue;
     if (const auto netns = watched.process.handle->read_net_namespace())
       watched.process.netns = static_cast<uint32_t>(*netns);
   }
 }
 
 void Scanner::pass_sockets() {
-  read_namespaces(Which::but_workers);
+  read_namespaces();
   owners_.pass(holders());
   tell_workers();
 }

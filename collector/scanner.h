@@ -20,6 +20,8 @@ namespace kitty::collector {
 // Most programs are executed by a process that has just been forked: what a discovery between two full ones
 // looks at.
 inline constexpr std::chrono::seconds kYoung{60};
+// A worker among them is looked at for so long: a forked child that executes a program does so at once.
+inline constexpr std::chrono::seconds kYoungWorker{10};
 // execve(2) changes the environment but not the start time. It shows in where arguments and environment lie
 // (stat); should it not, a process found unwatched is read again once in so many discoveries, once a minute.
 inline constexpr unsigned kRecheckDiscoveries = 12;
@@ -66,6 +68,7 @@ class Scanner {
     Layout layout;           // of the environment that its labels come from
     bool inherits = false;   // its labels are a watched ancestor's
     bool member = false;     // has had a socket of its own
+    uint64_t owner_ns = 0;   // when it was first listed with a socket that no elder is known to hold
     bool executed = false;   // another program since the latest refresh
     uint64_t confirmed = 0;  // the generation_ in which it was last seen to live and to be the same program
   };
@@ -78,15 +81,15 @@ class Scanner {
   void give_up_one(uid_t uid);
   void count_places();
   [[nodiscard]] bool inherits(const RankLabels& labels, pid_t parent, uint64_t start_time_ticks) const;
+  [[nodiscard]] bool owns(Watched& watched) const;
   void tell_workers();
   bool refresh(Watched& watched);
   [[nodiscard]] bool rests(const Watched& watched, Depth depth) const;
   bool erase_dead(Depth depth);
-  enum class Which { all, but_workers };
-  void read_namespaces(Which which);
+  void read_namespaces();
   void forget_the_unlisted();
   [[nodiscard]] std::vector<SocketOwners::Holder> holders() const;
-  [[nodiscard]] bool is_young(uint64_t start_time_ticks) const;
+  [[nodiscard]] static bool is_young(uint64_t start_time_ticks, std::chrono::seconds limit);
 
   const int root_;
   const size_t max_processes_;

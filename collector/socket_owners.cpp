@@ -63,9 +63,9 @@ bool SocketOwners::due(const Holder& holder, Listing& listing, Which which) cons
 // Its sockets are its parent's as long as it opens none, and then it has one descriptor more.
 bool SocketOwners::rests(const Holder& holder, Listing& listing) const {
   if (!holder.is_worker || !listing.ever) return false;
+  if (++listing.age % kWorkerCountAge != 0) return true;
   const std::optional<uint64_t> descriptors = holder.handle->fd_count();
-  if (descriptors && *descriptors != listing.descriptors) return false;
-  return ++listing.age < kMaxWorkerListingAge;
+  return descriptors && *descriptors == listing.descriptors && listing.age < kMaxWorkerListingAge;
 }
 
 bool SocketOwners::list_rows(const Holder& holder, Listing& listing) {
@@ -339,6 +339,11 @@ void SocketOwners::pass(std::span<const Holder> holders) {
 bool SocketOwners::has_sockets(const procfs::ProcessId& id) const {
   const auto found = listings_.find(id);
   return found != listings_.end() && found->second.owned != 0;
+}
+
+uint64_t SocketOwners::listed_ns(const procfs::ProcessId& id) const {
+  const auto found = listings_.find(id);
+  return found == listings_.end() ? 0 : found->second.listed_ns;
 }
 
 void SocketOwners::describe(ProcessState& state, LeftOutByUser& left_out) const {

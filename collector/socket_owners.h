@@ -29,9 +29,11 @@ class SocketRows;
 // kMaxListingAge-th discovery: one descriptor may have been passed away and another opened.
 inline constexpr uint64_t kAlwaysListedDescriptors = 256;
 inline constexpr unsigned kMaxListingAge = 6;
-// A worker (WatchedProcess::is_worker) has its descriptors listed when their number changes, and else at so
-// many chances for it only.
-inline constexpr unsigned kMaxWorkerListingAge = 12;
+// A worker (WatchedProcess::is_worker) has its descriptors counted at every so many chances to list them, and
+// listed when their number has changed, and else at so many chances; where the kernel does not count them
+// (before Linux 6.2) at each count that fails.
+inline constexpr unsigned kWorkerCountAge = 4;
+inline constexpr unsigned kMaxWorkerListingAge = 24;
 // Rows of a table that are nobody's and were not there at the pass before: so many are remembered with all
 // they say until descriptors have been listed again; the rest wait for the next pass.
 inline constexpr size_t kMaxUnknownRows = 4096;
@@ -56,8 +58,10 @@ class SocketOwners {
   void list(std::span<const Holder> holders, Which which);
   // Brings up to date what the sockets' connections are and have queued.
   void pass(std::span<const Holder> holders);
-  // Whether the process has a socket that no elder holds.
+  // Whether the process has a socket that no elder is known to hold.
   [[nodiscard]] bool has_sockets(const procfs::ProcessId& id) const;
+  // When its descriptors were last listed, CLOCK_MONOTONIC; 0: never.
+  [[nodiscard]] uint64_t listed_ns(const procfs::ProcessId& id) const;
   // Fills in the processes' sockets, addresses and what of them is known, and the report's socket fields;
   // and whose sockets were left out.
   void describe(ProcessState& state, LeftOutByUser& left_out) const;

@@ -47,7 +47,7 @@ class FakeProcfs {
   // Makes the process, or what has become of it.
   void put(const FakeProcess& process) const {
     const std::filesystem::path directory = path_ / std::to_string(process.pid);
-    std::filesystem::remove_all(directory);
+    std::filesystem::remove_all(directory / "fd");  // the directory itself stays: it may be held
     std::filesystem::create_directories(directory / "fd");
     std::filesystem::create_directories(directory / "ns");
     std::filesystem::create_directories(directory / "net");
@@ -57,7 +57,8 @@ class FakeProcfs {
     std::ofstream(directory / "status") << "Name:\tpython3\nUid:\t" << process.uid << "\t0\t0\t0\n";
     std::ofstream(directory / "cgroup") << "0::/\n";
     for (const char* table : {"net/tcp", "net/tcp6"}) std::ofstream(directory / table) << "  sl\n";
-    std::filesystem::create_symlink("net:[4026531840]", directory / "ns/net");
+    std::error_code exists;
+    std::filesystem::create_symlink("net:[4026531840]", directory / "ns/net", exists);
     std::ofstream environment(directory / "environ");
     for (const std::string& entry : process.environment) environment << entry << '\0';
     int fd = 3;

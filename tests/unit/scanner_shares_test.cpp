@@ -40,45 +40,57 @@ class ScannerSharesTest : public ::testing::Test {
     return found == state_->report.left_out.end() ? LeftOut{} : *found;
   }
 
+  static constexpr size_t kPlaces = 64;
+
   FakeProcfs procfs_;
-  Scanner scanner_{procfs_.root(), nullptr};
+  Scanner scanner_{procfs_.root(), nullptr, kPlaces};
   std::shared_ptr<const ProcessState> state_;
 };
 
 TEST_F(ScannerSharesTest, ACrowdOfOneUserDoesNotKeepALaterRankFromBeingWatched) {
-  for (pid_t pid = 100; pid < 1200; ++pid) procfs_.put({.pid = pid, .uid = 65533});
+  for (pid_t pid = 100; pid < 180; ++pid) procfs_.put({.pid = pid, .uid = 65533});
   ASSERT_EQ(scan(5000), nullptr);
-  EXPECT_EQ(state_->processes.size(), kMaxWatchedProcesses);
-  EXPECT_EQ(left_out(65533).processes, 1100 - kMaxWatchedProcesses);
+  EXPECT_EQ(state_->processes.size(), kPlaces);
+  EXPECT_EQ(left_out(65533).processes, 80 - kPlaces);
   procfs_.put(
       {.pid = 5000, .start_time_ticks = 2000, .uid = 1000, .environment = {"KITTY_WATCH=1", "RANK=3"}});
   const WatchedProcess* rank = scan(5000);
   ASSERT_NE(rank, nullptr);
   EXPECT_EQ(rank->labels.rank, "3");
   EXPECT_EQ(rank->uid, 1000U);
-  EXPECT_EQ(state_->processes.size(), kMaxWatchedProcesses);
-  EXPECT_EQ(left_out(65533).processes, 1101 - kMaxWatchedProcesses);
+  EXPECT_EQ(state_->processes.size(), kPlaces);
+  EXPECT_EQ(left_out(65533).processes, 81 - kPlaces);
   EXPECT_EQ(left_out(1000).processes, 0U);
   for (int i = 0; i < 3; ++i) EXPECT_NE(scan(5000), nullptr) << "it does not stay";
 }
 
 TEST_F(ScannerSharesTest, WhatAUserGivesUpHasNoSocketAndStartedLast) {
-  // The last two started before the others; one of the others has a socket.
-  for (pid_t pid = 100; pid < 100 + static_cast<pid_t>(kMaxWatchedProcesses); ++pid) {
-    const bool elder = pid >= 98 + static_cast<pid_t>(kMaxWatchedProcesses);
-    procfs_.put(
-        {.pid = pid,
-         .start_time_ticks = elder ? 500 : 1000 + static_cast<uint64_t>(pid),
-         .uid = 65533,
-         .sockets = pid == 97 + static_cast<pid_t>(kMaxWatchedProcesses) ? inodes(1, 1) : inodes(1, 0)});
+  constexpr pid_t kElder = 100, kLast = 100 + static_cast<pid_t>(kPlaces) - 1;
+  for (pid_t pid = kElder; pid <= kLast; ++pid) {
+    procfs_.put({.pid = pid,
+                 .start_time_ticks = 1000 + static_cast<uint64_t>(pid),
+                 .uid = 65533,
+                 .sockets = inodes(1, pid == kLast ? 1 : 0)});
   }
-  scan(100);
+  scan(kLast);
   procfs_.put({.pid = 5000, .start_time_ticks = 9000, .uid = 1000});
   ASSERT_NE(scan(5000), nullptr);
-  const pid_t with_socket = 97 + static_cast<pid_t>(kMaxWatchedProcesses);
-  EXPECT_NE(find(with_socket), nullptr);
-  EXPECT_EQ(find(with_socket - 1), nullptr) << "the one that started last of those without a socket";
-  EXPECT_NE(find(with_socket + 1), nullptr);
+  EXPECT_NE(find(kElder), nullptr);
+  EXPECT_EQ(find(kLast - 1), nullptr) << "the one that started last of those without a socket";
+  EXPECT_NE(find(kLast), nullptr);
+}
+
+TEST_F(ScannerSharesTest, AWorkerGivesWayToARankOfItsOwnUser) {
+  const std::vector<std::string> environment = {"KITTY_WATCH=1", "RANK=0"};
+  procfs_.put({.pid = 100, .environment = environment});
+  for (pid_t pid = 101; pid < 180; ++pid)
+    procfs_.put({.pid = pid, .parent = 100, .start_time_ticks = 1001, .environment = environment});
+  scan(100);
+  EXPECT_EQ(state_->processes.size(), kPlaces);
+  procfs_.put({.pid = 5000, .start_time_ticks = 2000, .environment = {"KITTY_WATCH=1", "RANK=1"}});
+  for (int i = 0; i < 3; ++i) EXPECT_NE(scan(5000), nullptr);
+  EXPECT_NE(find(100), nullptr);
+  EXPECT_EQ(state_->processes.size(), kPlaces);
 }
 
 TEST_F(ScannerSharesTest, SocketsOfOneProcessLeaveALaterRankItsOwnAndNoFalseZero) {
@@ -151,13 +163,32 @@ TEST_F(ScannerSharesTest, AForkedChildThatOwnsNothingIsAWorkerUntilItHasASocketO
 
   child.sockets.push_back(77);
   procfs_.put(child);
-  for (unsigned i = 0; i < kMaxWorkerListingAge && scan(200) && find(200)->is_worker; ++i) continue;
+  for (unsigned i = 0; i <= kMaxWorkerListingAge && scan(200) && find(200)->is_worker; ++i) continue;
   EXPECT_FALSE(find(200)->is_worker);
   EXPECT_EQ(find(200)->sockets.size(), 1U);
   child.sockets.pop_back();
   procfs_.put(child);
   ASSERT_NE(scan(200), nullptr);
   EXPECT_FALSE(find(200)->is_worker) << "what the socket did is in its sums";
+}
+
+// A discovery between two full ones lists newcomers only: what they hold may be their parent's all the same.
+TEST_F(ScannerSharesTest, AWorkerIsOneThoughItIsListedBeforeItsParentsNewSockets) {
+  const std::vector<std::string> environment = {"KITTY_WATCH=1", "RANK=2", "JOB_NAME=train"};
+  procfs_.put({.pid = 100, .environment = environment});
+  ASSERT_NE(scan(100), nullptr);
+  procfs_.put({.pid = 100, .environment = environment, .sockets = inodes(1, 4)});
+  procfs_.put({.pid = 200,
+               .parent = 100,
+               .start_time_ticks = 1001,
+               .environment = environment,
+               .sockets = inodes(1, 4)});
+  scanner_.discover(Scanner::Depth::new_and_young);
+  scanner_.pass_sockets();
+  scan(200);
+  ASSERT_NE(find(200), nullptr);
+  EXPECT_TRUE(find(200)->is_worker);
+  EXPECT_EQ(find(100)->sockets.size(), 4U);
 }
 
 TEST_F(ScannerSharesTest, ARankWithoutASocketIsARankUnlessItIsItsParents) {
