@@ -107,7 +107,8 @@ const char* ScrapeBuilder::add(std::string_view name, double value, const LabelO
     one.uid = label("uid");
   } else if (name == "kitty_dropped_by_uid") {
     if (scrape_.left_out.size() < kMaxLeftOut)
-      scrape_.left_out.push_back({std::string(label("uid")), std::string(label("what")), value});
+      scrape_.left_out.push_back({std::string(label("uid").substr(0, kMaxLeftOutBytes)),
+                                  std::string(label("what").substr(0, kMaxLeftOutBytes)), value});
   } else if (name == "kitty_process_address_info") {
     process(label).addresses.emplace_back(label("address"));
   }

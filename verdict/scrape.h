@@ -44,6 +44,7 @@ struct LeftOut {
 [[nodiscard]] std::string describe(const LeftOut& one);  // "608 sockets of uid 1001"
 // An agent names fewer.
 inline constexpr size_t kMaxLeftOut = 64;
+inline constexpr size_t kMaxLeftOutBytes = 32;
 
 struct Scrape {
   std::string target;         // where it came from, as the user wrote it

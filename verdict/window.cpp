@@ -167,12 +167,12 @@ bool rank_window(const std::vector<const Scrape*>& scrapes, const ProcessScrape&
   }
   window.pid = process.pid;
   window.uid = process.uid;
-  window.present = find_process(*scrapes.back(), process) != nullptr;
   window.rank = process.rank;
   window.job = process.job;
   window.netns = process.netns;
   window.world_size = process.world_size;
   window.addresses = process.addresses;
+  window.present = !steps.empty();
   window.duration_s = end_s - begin_s;
   window.late_s = end_s - late_begin_s;
   if (steps.size() < 2 || window.duration_s < kMinWindowS) return false;
@@ -234,7 +234,7 @@ void add_node(const NodeScrapes& node, double late_s, Window& out) {
   out.nodes.push_back(std::move(window));
 }
 
-// Agents of before 0.2 do not say whose a process is: it is whose the job's others are.
+// Earlier agents do not say whose a process is: it is whose the job's others are.
 void fill_in_users(Window& window) {
   struct User {
     std::string uid;

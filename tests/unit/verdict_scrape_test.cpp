@@ -72,6 +72,25 @@ TEST(Scrape, WhatIsNoWholeScrapeIsRefusedWithItsReason) {
   }
 }
 
+TEST(Scrape, WhoseAProcessIsWorkersAndWhatIsLeftOut) {
+  const auto scrape = cli::read_scrape(
+      "kitty_build_info{version=\"1\"} 1\n"
+      "kitty_rtt_hook_info{hook=\"none\"} 1\n"
+      "kitty_watched_processes 9\n"  // some have no line, and the text says why
+      "kitty_dropped_by_uid{uid=\"65533\",what=\"series\"} 21\n"
+      "kitty_dropped_by_uid{uid=\"other\",what=\"sockets\"} 3\n"
+      "kitty_process_info{pid=\"1\",rank=\"0\",job=\"a\",uid=\"1000\",role=\"rank\"} 1\n"
+      "kitty_process_info{pid=\"2\",rank=\"0\",job=\"a\",uid=\"1000\",role=\"worker\"} 1\n");
+  ASSERT_TRUE(scrape) << scrape.error().message();
+  ASSERT_EQ(scrape->processes.size(), 2u);
+  EXPECT_TRUE(scrape->processes[0].is_rank());
+  EXPECT_EQ(scrape->processes[0].uid, "1000");
+  EXPECT_FALSE(scrape->processes[1].is_rank());
+  ASSERT_EQ(scrape->left_out.size(), 2u);
+  EXPECT_EQ(describe(scrape->left_out[0]), "21 series of uid 65533");
+  EXPECT_EQ(describe(scrape->left_out[1]), "3 sockets of other users");
+}
+
 TEST(Scrape, LabelsOfOthersMakeNoMixUp) {
   const auto scrape = cli::read_scrape(
       "kitty_build_info{version=\"1\"} 1\n"
