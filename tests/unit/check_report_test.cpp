@@ -364,6 +364,31 @@ void expect_a_screen(const std::string& text, size_t most_lines) {
 
 #define EXPECT_SHOWS(text, wanted) EXPECT_NE((text).find(wanted), std::string::npos) << (text)
 
+TEST(CheckSummary, WhatHasNoRoomIsSaidWithWhoseItIs) {
+  CheckFacts facts = everything();
+  auto state = copy_of_state(facts);
+  state->report.dropped_processes = 79;
+  state->report.dropped_sockets = 608;
+  collector::LeftOut one;
+  one.uid = 65533;
+  one.processes = 76;
+  one.sockets = 608;
+  collector::LeftOut rest;
+  rest.processes = 3;
+  state->report.left_out = {one, rest};
+  facts.state = state;
+  facts.address.state = AddressState::kitty;
+  facts.address.left_out = {"21 series of uid 65533"};
+  const CheckSummary summary = summarize(facts);
+  EXPECT_EQ(summary.outcome, CheckOutcome::degraded);
+  for (const char* said :
+       {"79 watched processes beyond the limit: 76 of uid 65533, 3 of others",
+        "608 sockets of the watched beyond the limit: 608 of uid 65533",
+        "21 series of uid 65533: the kitty there has no room for what is beyond a fair share"}) {
+    EXPECT_EQ(std::ranges::count(summary.lost, said), 1) << said;
+  }
+}
+
 TEST(CheckText, FitsAScreenAndEndsInTheOutcome) {
   const std::string text = text_of(everything());
   expect_a_screen(text, 32);
