@@ -53,6 +53,7 @@ Report report_on(std::span<const Scrape> scrapes, std::vector<TargetProblem> pro
 
   for (verdict::JobVerdict& verdict : verdict::judge(whole, flags.thresholds)) {
     if (!flags.job.empty() && verdict.job != flags.job) continue;
+    if (!flags.uid.empty() && verdict.uid != flags.uid) continue;
     JobReport job{.verdict = std::move(verdict), .since_s = std::nullopt};
     const auto found = watch.jobs().find(job.verdict.key());
     if (found != watch.jobs().end() && found->second.judged >= verdict::kInARow) {

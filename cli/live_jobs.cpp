@@ -132,6 +132,7 @@ void LiveJobs::judge(double end_s, bool all_answer) {
   for (JobVerdict& verdict :
        verdict::judge(verdict::make_window(nodes, flags_.thresholds.stall_s), flags_.thresholds)) {
     if (!flags_.job.empty() && verdict.job != flags_.job) continue;
+    if (!flags_.uid.empty() && verdict.uid != flags_.uid) continue;
     auto entry = std::ranges::find_if(
         jobs_, [&verdict](const Entry& one) { return one.job.report.verdict.key() == verdict.key(); });
     if (entry == jobs_.end()) {

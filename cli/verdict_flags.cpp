@@ -109,6 +109,7 @@ files belong together that show the same processes.
   --window=10s            how long to watch live targets
   --interval=1s           how often to ask them
   --job=NAME              judge this job only
+  --uid=NUMBER            judge this user's jobs only: anybody may give a job another's name
   --json                  one JSON object for scripts
   --threshold=NAME=VALUE  a limit of the rules; may be repeated
   --help                  print this and exit
@@ -135,6 +136,7 @@ q or Ctrl-C ends it. Into a pipe or a file it writes a line for each change, and
 
   --interval=1s           how often to ask the targets
   --job=NAME              show this job only
+  --uid=NUMBER            show this user's jobs only: anybody may give a job another's name
   --threshold=NAME=VALUE  a limit of the rules (kitty diagnose --help lists them); may be repeated
   --help                  print this and exit
 
@@ -168,7 +170,7 @@ Result<VerdictFlags> parse_verdict_flags(VerdictCommand command,
     }
     const size_t equals = argument.find('=');
     const std::string_view name = argument.substr(0, equals);
-    if (!(diagnose && name == "--window") && name != "--interval" && name != "--job" &&
+    if (!(diagnose && name == "--window") && name != "--interval" && name != "--job" && name != "--uid" &&
         name != "--threshold") {
       return fail("read flag", argument, 0,
                   diagnose ? "unknown; see kitty diagnose --help" : "unknown; see kitty top --help");
@@ -185,6 +187,11 @@ Result<VerdictFlags> parse_verdict_flags(VerdictCommand command,
     if (name == "--interval")
       set = set_duration(flags.interval, name, value, kMinInterval, diagnose ? kMaxWindow : kMaxTopInterval);
     if (name == "--job") flags.job = value;
+    if (name == "--uid") {
+      if (value.find_first_not_of("0123456789") != std::string_view::npos)
+        return fail("read flag", "--uid", 0, "a user's number, as in --uid=1000");
+      flags.uid = value;
+    }
     if (name == "--threshold") set = set_threshold(flags.thresholds, value);
     if (!set) return std::unexpected(set.error());
   }

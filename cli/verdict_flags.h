@@ -23,6 +23,7 @@ struct VerdictFlags {
   std::chrono::milliseconds window{10000};  // of diagnose
   std::chrono::milliseconds interval{1000};
   std::string job;    // empty: all
+  std::string uid;    // likewise
   bool json = false;  // of diagnose
   bool show_help = false;
   verdict::Thresholds thresholds;

@@ -125,6 +125,10 @@ TEST_F(DiagnoseFiles, HealthyAndWithThresholdsAndJobs) {
   EXPECT_EQ(run(arguments), 0) << output_;
   arguments.back() = "--job=other";
   EXPECT_EQ(run(arguments), 2) << output_;
+  arguments.back() = "--uid=1001";
+  EXPECT_EQ(run(arguments), 2) << output_;
+  arguments.back() = "--uid=somebody";
+  EXPECT_EQ(run(arguments), 3);
   arguments.back() = "--threshold=active_segments_per_s=1e9";
   EXPECT_EQ(run(arguments), 2) << output_;
   EXPECT_OUTPUT("NO DATA");
