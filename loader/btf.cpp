@@ -41,11 +41,45 @@ constexpr Tail kTails[] = {
 };
 constexpr uint32_t kLastKind = std::size(kTails) - 1;
 static_assert(kLastKind == BTF_KIND_ENUM64);
+static_assert(kLastKind < kUnknownBtfKind);
+
+// As Linux 7.1 has it, which made the fields wider; the bits were zero before.
+constexpr uint32_t kind_of(uint32_t info) { return info >> 24 & 0x7f; }
+constexpr uint32_t count_of(uint32_t info) { return info & 0xffffff; }
+
+// struct btf_header's members since Linux 7.1, behind those of the installed <linux/btf.h>.
+struct LayoutRange {
+  uint32_t offset;
+  uint32_t length;
+};
+// struct btf_layout, one for each kind that the writer of the BTF knew.
+struct KindLayout {
+  uint8_t fixed;
+  uint8_t each;
+  uint16_t flags;
+};
 
 std::unexpected<Error> malformed(std::string_view detail) { return fail("read BTF", "", 0, detail); }
 
 std::string at_type(size_t id, size_t offset) {
   return "type " + std::to_string(id) + " at offset " + std::to_string(offset);
+}
+
+// Empty where the header is too short to name one.
+std::optional<std::span<const std::byte>> layout_section(std::span<const std::byte> bytes,
+                                                         const btf_header& header) {
+  if (header.hdr_len < sizeof header + sizeof(LayoutRange)) return std::span<const std::byte>();
+  const auto range = load<LayoutRange>(bytes, sizeof header);
+  if (!range) return std::nullopt;
+  return slice(bytes.subspan(header.hdr_len), range->offset, range->length);
+}
+
+std::optional<Tail> tail_of(uint32_t kind, std::span<const std::byte> layouts) {
+  if (kind == BTF_KIND_UNKN) return std::nullopt;
+  if (kind <= kLastKind) return kTails[kind];
+  const auto layout = load<KindLayout>(layouts, size_t{kind} * sizeof(KindLayout));
+  if (!layout) return std::nullopt;
+  return Tail{layout->fixed, layout->each};
 }
 
 bool is_modifier(uint32_t kind) {
@@ -77,6 +111,9 @@ Result<Btf> Btf::parse(std::span<const std::byte> bytes) {
     return malformed("the strings do not begin and end with NUL");
   }
 
+  const auto layouts = layout_section(bytes, *header);
+  if (!layouts) return malformed("the layouts of kinds lie outside the data");
+
   Btf btf;
   btf.types_ = *types;
   btf.strings_ = *strings;
@@ -89,15 +126,15 @@ Result<Btf> Btf::parse(std::span<const std::byte> bytes) {
     if (left < kHeadBytes) return malformed(at_type(id, offset) + " is cut short");
     btf_type head;
     std::memcpy(&head, types->data() + offset, sizeof head);
-    const uint32_t kind = BTF_INFO_KIND(head.info);
-    if (kind == BTF_KIND_UNKN || kind > kLastKind) {
-      return malformed(at_type(id, offset) + " has unknown kind " + std::to_string(kind));
-    }
+    const uint32_t kind = kind_of(head.info);
+    const auto tail = tail_of(kind, *layouts);
+    if (!tail) return malformed(at_type(id, offset) + " has unknown kind " + std::to_string(kind));
     if (head.name_off >= strings->size()) return malformed(at_type(id, offset) + " has a name out of range");
-    const Tail tail = kTails[kind];
-    const size_t size = kHeadBytes + tail.fixed + size_t{tail.each} * BTF_INFO_VLEN(head.info);
+    const size_t size = kHeadBytes + tail->fixed + size_t{tail->each} * count_of(head.info);
     if (size > left) return malformed(at_type(id, offset) + " is cut short");
-    btf.index_.push_back(static_cast<uint32_t>(offset / 4) << kKindBits | kind);
+    if (size % 4 != 0) return malformed(at_type(id, offset) + " has a length that is no multiple of 4");
+    btf.index_.push_back(static_cast<uint32_t>(offset / 4) << kKindBits |
+                         (kind <= kLastKind ? kind : kUnknownBtfKind));
     offset += size;
   }
   return btf;
@@ -125,8 +162,9 @@ Btf::Type Btf::type(uint32_t id) const {
   if (id == 0 || id >= index_.size()) return type;
   const size_t at = offset(id);
   const uint32_t info = word(at + offsetof(btf_type, info));
-  type.kind = BTF_INFO_KIND(info);
-  type.count = BTF_INFO_VLEN(info);
+  type.kind = kind(id);
+  if (type.kind == kUnknownBtfKind) return type;
+  type.count = count_of(info);
   type.flag = BTF_INFO_KFLAG(info) != 0;
   type.size_or_type = word(at + offsetof(btf_type, size));
   type.extra = at + kHeadBytes;

@@ -1,6 +1,7 @@
 // A read-only view of BTF: the kernel's own (/sys/kernel/btf/vmlinux) or an object's.
 // Ownership: the view does not own the bytes; they must outlive it. Immutable, so readable from any thread.
-// Format: kernel Documentation/bpf/btf.rst, kinds 1..19.
+// Format: kernel Documentation/bpf/btf.rst, kinds 1..19. Kinds that came later are passed over where the
+// BTF's layout section (Linux 7.1) tells their length: nothing that kitty asks for is of such a kind.
 #pragma once
 
 #include <linux/btf.h>
@@ -21,6 +22,8 @@ inline constexpr size_t kMaxBtfBytes = size_t{128} << 20;
 // Longest chain of typedefs, qualifiers or array dimensions followed before the BTF counts as malformed; the
 // kernel's own limit (MAX_RESOLVE_DEPTH, kernel/bpf/btf.c).
 inline constexpr int kMaxTypeChain = 32;
+// What Btf::kind() says of every type whose kind it does not know.
+inline constexpr uint32_t kUnknownBtfKind = 31;
 
 class Btf {
  public:
@@ -54,8 +57,8 @@ class Btf {
     uint32_t size_bytes = 0;
   };
 
-  // Walks all types once and keeps their offsets. Errors name the offset, the type id and an unknown kind by
-  // number.
+  // Walks all types once and keeps their offsets. Errors name the offset, the type id and by number a kind
+  // that is neither known nor described by the layout section.
   static Result<Btf> parse(std::span<const std::byte> bytes);
 
   // Highest valid type id; id 0 is void.
@@ -64,9 +67,9 @@ class Btf {
   // fentry, (BTF_KIND_TYPEDEF, "btf_trace_tcp_probe") for tp_btf.
   [[nodiscard]] std::optional<uint32_t> find(uint32_t kind, std::string_view name) const;
 
-  // BTF_KIND_UNKN for void and for ids out of range.
+  // BTF_KIND_UNKN for void and for ids out of range; kUnknownBtfKind for what was passed over.
   [[nodiscard]] uint32_t kind(uint32_t id) const { return id < index_.size() ? index_[id] & kKindMask : 0; }
-  // A Type of kind BTF_KIND_UNKN for void and for ids out of range.
+  // A Type of kind BTF_KIND_UNKN for void and for ids out of range; of what was passed over the kind only.
   [[nodiscard]] Type type(uint32_t id) const;
   // NUL-terminated, never null; "" for unnamed types, void and ids out of range.
   [[nodiscard]] const char* name(uint32_t id) const;

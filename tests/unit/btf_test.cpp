@@ -119,6 +119,94 @@ TEST(Btf, LongerHeaderOfNewerKernels) {
   EXPECT_EQ(btf->find(BTF_KIND_INT, "int"), 1U);
 }
 
+// As Linux 7.1 writes it: a longer header, and between types and strings how long each kind's types are.
+std::vector<std::byte> with_layouts(const BtfBuilder& b,
+                                    const std::vector<std::pair<uint8_t, uint8_t>>& layouts,
+                                    uint32_t layout_bytes) {
+  uint32_t types = 0;
+  const auto layout_size = static_cast<uint32_t>(layouts.size() * 4);
+  std::vector<std::byte> bytes = b.bytes([&](btf_header& header) {
+    types = header.type_len;
+    header.hdr_len += 8;
+    header.str_off += layout_size;
+  });
+  std::vector<std::byte> range, section;
+  append(range, types);
+  append(range, layout_bytes);
+  for (const auto& [fixed, each] : layouts) {
+    append(section, fixed);
+    append(section, each);
+    append(section, uint16_t{0});
+  }
+  const auto after_types = static_cast<std::ptrdiff_t>(sizeof(btf_header) + types);
+  bytes.insert(bytes.begin() + after_types, section.begin(), section.end());
+  bytes.insert(bytes.begin() + sizeof(btf_header), range.begin(), range.end());
+  return bytes;
+}
+
+TEST(Btf, KindsOfTheFutureArePassedOverWhereTheLayoutTellsTheirLength) {
+  std::vector<std::pair<uint8_t, uint8_t>> layouts(128, {0, 0});
+  layouts[BTF_KIND_INT] = {4, 0};
+  layouts[20] = {4, 4};
+  layouts[31] = {0, 8};
+  layouts[127] = {12, 0};
+  BtfBuilder b;
+  b.integer("int", 4);
+  const uint32_t first = b.add(20, "future", 2, true, 0, {1, 2, 3});
+  const uint32_t second = b.add(31, "future", 1, false, 0, {1, 2});
+  const uint32_t third = b.add(127, "future", 0, false, 0, {1, 2, 3});
+  const uint32_t structure = b.structure("s", 4, {{"a", 1, 0}, {"of_the_future", first, 32}});
+  const GuardPage page(with_layouts(b, layouts, 512));
+  const auto btf = Btf::parse(page.bytes());
+  ASSERT_TRUE(btf) << btf.error().message();
+  EXPECT_EQ(btf->type_count(), structure);
+  EXPECT_EQ(btf->find(BTF_KIND_STRUCT, "s"), structure);
+  for (const uint32_t id : {first, second, third}) {
+    EXPECT_EQ(btf->kind(id), kUnknownBtfKind);
+    EXPECT_EQ(btf->type(id).kind, kUnknownBtfKind);
+    EXPECT_EQ(btf->type(id).count, 0U);
+    EXPECT_STREQ(btf->name(id), "future");
+    EXPECT_EQ(btf->skip_modifiers(id), id);
+    EXPECT_EQ(btf->size_bytes(id), std::nullopt);
+  }
+}
+
+TEST(Btf, LayoutsThatDoNotHelpAreRefused) {
+  const struct {
+    const char* name;
+    std::vector<std::pair<uint8_t, uint8_t>> layouts;
+    uint32_t layout_bytes;
+    const char* error;
+  } cases[] = {
+      {"kind_not_described", {20, {0, 0}}, 80, "unknown kind 20"},
+      {"section_past_the_end", {21, {0, 0}}, 1 << 20, "layouts of kinds lie outside"},
+      {"odd_length", {21, {3, 0}}, 84, "no multiple of 4"},
+      {"longer_than_the_types", {21, {8, 0}}, 84, "cut short"},
+  };
+  for (const auto& bad : cases) {
+    SCOPED_TRACE(bad.name);
+    BtfBuilder b;
+    b.integer("int", 4);
+    b.add(20, "future", 0, false, 0, {1});
+    const GuardPage page(with_layouts(b, bad.layouts, bad.layout_bytes));
+    const auto btf = Btf::parse(page.bytes());
+    ASSERT_FALSE(btf);
+    EXPECT_NE(btf.error().message().find(bad.error), std::string::npos) << btf.error().message();
+  }
+}
+
+TEST(Btf, CountsAreAsWideAsLinux71MadeThem) {
+  constexpr uint32_t kMany = 70'000;
+  BtfBuilder b;
+  const uint32_t many = b.add(BTF_KIND_FUNC_PROTO, "", kMany, false, 0, std::vector<uint32_t>(2 * kMany));
+  const uint32_t number = b.integer("int", 4);
+  const GuardPage page(b.bytes());
+  const auto btf = Btf::parse(page.bytes());
+  ASSERT_TRUE(btf) << btf.error().message();
+  EXPECT_EQ(btf->type(many).count, kMany);
+  EXPECT_EQ(btf->find(BTF_KIND_INT, "int"), number);
+}
+
 TEST(Btf, TruncatedAtEveryByte) {
   BtfBuilder b;
   b.structure("s", 4, {{"a", b.integer("int", 4), 0}});
