@@ -103,10 +103,19 @@ Result<KernelBtf> KernelBtf::of_running_kernel() {
 }
 
 Result<KernelBtf> KernelBtf::from_file(const std::string& path) {
-  const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // A FIFO would keep the open waiting for a writer, a device may be without end.
+  const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!fd) return fail(kOperation, path, errno);
   struct stat st{};
   if (fstat(fd.get(), &st) != 0) return fail(kOperation, path, errno);
+  if (!S_ISREG(st.st_mode)) {
+    return fail(kOperation, path, 0, "not a regular file: give the path of a file that holds raw BTF");
+  }
+  if (st.st_size > 0 && static_cast<uint64_t>(st.st_size) > kMaxBtfBytes) {
+    return fail(kOperation, path, EFBIG,
+                "it has " + std::to_string(st.st_size >> 20) + " MiB, and no kernel's BTF is larger than " +
+                    std::to_string(kMaxBtfBytes >> 20) + ": give the path of a file that holds raw BTF");
+  }
   // Read, not mapped: a file that shrinks under a mapping would be a SIGBUS.
   auto bytes = std::make_unique<Bytes>();
   if (const int err = bytes->read_all(fd, st.st_size > 0 ? static_cast<size_t>(st.st_size) : 0)) {

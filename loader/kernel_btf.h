@@ -18,8 +18,8 @@ class KernelBtf {
  public:
   // Maps /sys/kernel/btf/vmlinux (Linux 6.16), else reads it.
   static Result<KernelBtf> of_running_kernel();
-  // A raw BTF file, for kernels built without it. An ELF file is refused with the command that extracts its
-  // BTF.
+  // A raw BTF file, for kernels built without it. Refused unread: what is no regular file, and one beyond
+  // kMaxBtfBytes. An ELF file is refused with the command that extracts its BTF.
   static Result<KernelBtf> from_file(const std::string& path);
 
   KernelBtf(KernelBtf&&) noexcept;

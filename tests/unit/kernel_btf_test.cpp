@@ -1,6 +1,7 @@
 #include "loader/kernel_btf.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -53,6 +54,27 @@ TEST_F(BtfFile, ElfIsRefusedWithTheWayOut) {
   const auto elf = KernelBtf::from_file(path_);
   ASSERT_FALSE(elf);
   EXPECT_NE(elf.error().detail.find("objcopy"), std::string::npos) << elf.error().message();
+}
+
+TEST_F(BtfFile, FifosDevicesAndHugeFilesAreRefusedUnread) {
+  unlink(path_.c_str());
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);  // nobody writes: opening it as usual would never return
+  for (const std::string& path :
+       {path_, std::string("/dev/zero"), std::string("/dev"), std::string("/dev/tty")}) {
+    const auto refused = KernelBtf::from_file(path);
+    ASSERT_FALSE(refused) << path;
+    EXPECT_NE(refused.error().message().find(path), std::string::npos) << refused.error().message();
+    if (path == "/dev/tty" && refused.error().err != 0) continue;  // no terminal here
+    EXPECT_NE(refused.error().detail.find("not a regular file"), std::string::npos)
+        << refused.error().message();
+  }
+  unlink(path_.c_str());
+  write("");
+  ASSERT_EQ(truncate(path_.c_str(), off_t{400} << 20), 0);  // takes no room: all of it is a hole
+  const auto huge = KernelBtf::from_file(path_);
+  ASSERT_FALSE(huge);
+  EXPECT_EQ(huge.error().err, EFBIG);
+  EXPECT_NE(huge.error().detail.find("400 MiB"), std::string::npos) << huge.error().message();
 }
 
 TEST_F(BtfFile, GarbageNamesTheFile) {
