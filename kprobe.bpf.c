@@ -15,6 +15,7 @@
 #define CORE __attribute__((preserve_access_index))
 #define AF_INET6 10
 #define TCP_LISTEN 10  // include/net/tcp_states.h
+#define IPPROTO_MPTCP 262
 
 // Helpers: numbers from include/uapi/linux/bpf.h (___BPF_FUNC_MAPPER).
 static void* (*map_lookup)(void* map, const void* key) = (void*)BPF_FUNC_map_lookup_elem;
@@ -56,8 +57,10 @@ struct sock_common {
 struct inode {
   unsigned long i_ino;
 } CORE;
+struct cred;
 struct file {
   struct inode* f_inode;
+  const struct cred* f_cred;
 } CORE;
 struct socket {
   struct file* file;
@@ -69,7 +72,20 @@ struct socket_alloc {
 } CORE;
 struct sock {
   struct sock_common __sk_common;
+  __u16 sk_protocol;
   struct socket* sk_socket;
+} CORE;
+struct list_head {
+  struct list_head* next;
+} CORE;
+struct mptcp_sock {
+  __u64 write_seq;
+  __u64 snd_nxt;
+  struct list_head conn_list;
+} CORE;
+struct mptcp_subflow_context {
+  struct list_head node;
+  struct sock* tcp_sock;
 } CORE;
 struct tcp_rack {
   __u64 mstamp;
@@ -110,6 +126,7 @@ struct task_struct {
   __u64 start_boottime;
   struct task_struct* group_leader;
   struct pid* thread_pid;
+  const struct cred* real_cred;
 } CORE;
 struct seq_file;
 struct bpf_iter_meta {
@@ -199,20 +216,31 @@ INLINE __u32 bucket_of(__u32 us) {
   return bucket;
 }
 
-INLINE __u64 inode_of(struct sock* sk, const int direct) {
+INLINE __u64 subflow_key(__u64 inode, __u32 hash) { return inode ^ (__u64)hash << 32; }
+
+// The key of the socket's entry; 0 where the socket is not accepted yet, or orphaned. A subflow of an MPTCP
+// socket either has a struct socket without a file, whose inode was given the number of the MPTCP socket's
+// (mptcp_subflow_create_socket of net/mptcp/subflow.c), or refers to the MPTCP socket's own
+// (mptcp_sock_graft).
+INLINE __u64 key_of(struct sock* sk, const int direct) {
   struct socket* socket = GET(sk, sk_socket);
   if (!socket) return 0;
-  if (direct) {
+  struct file* file = GET(socket, file);
+  struct sock* of_socket = GET(socket, sk);
+  if (direct && file && of_socket == sk) {
     // The verifier knows `socket` as a struct socket only, not as the socket_alloc around it.
-    struct file* file = socket->file;
-    if (!file) return 0;
     struct inode* inode = file->f_inode;
     return inode ? inode->i_ino : 0;
   }
-  return GET((struct socket_alloc*)socket, vfs_inode.i_ino);
+  __u64 inode = 0;
+  probe_read_kernel(&inode, sizeof(unsigned long), &((struct socket_alloc*)socket)->vfs_inode.i_ino);
+  if (file && of_socket == sk) return inode;
+  return subflow_key(inode, GET(sk, __sk_common.skc_hash));
 }
 
+// 0 on a kernel without network namespaces (CONFIG_NET_NS), where nobody's is watched.
 INLINE __u32 netns_of(struct sock* sk, const int direct) {
+  if (!FIELD_EXISTS(sk->__sk_common.skc_net.net)) return 0;
   struct net* net = GET(sk, __sk_common.skc_net.net);
   return net ? GET(net, ns.inum) : 0;
 }
@@ -224,9 +252,11 @@ INLINE void set_mapped(__u32* address, const __u32* ipv4) {
   probe_read_kernel(&address[3], sizeof address[3], ipv4);
 }
 
+// A kernel without IPv6 has no such addresses either.
 INLINE void read_addresses(__u32* local, __u32* remote, struct sock* sk) {
   const int direct = 0;
-  if (GET(sk, __sk_common.skc_family) == AF_INET6) {
+  if (FIELD_EXISTS(sk->__sk_common.skc_v6_daddr) && FIELD_EXISTS(sk->__sk_common.skc_v6_rcv_saddr) &&
+      GET(sk, __sk_common.skc_family) == AF_INET6) {
     probe_read_kernel(local, 16, &sk->__sk_common.skc_v6_rcv_saddr);
     probe_read_kernel(remote, 16, &sk->__sk_common.skc_v6_daddr);
   } else {
@@ -257,20 +287,20 @@ struct found {
 
 INLINE struct found find_flow(struct sock* sk, const int direct, const int create) {
   struct found found = {};
-  __u64 inode = inode_of(sk, direct);
-  if (inode) found.flow = map_lookup(&owned, &inode);
+  __u64 key = key_of(sk, direct);
+  if (key) found.flow = map_lookup(&owned, &key);
   if (!found.flow) {
     __u32 netns = netns_of(sk, direct);
     if (!map_lookup(&watched_netns, &netns)) return found;
-    if (!inode) {
+    if (!key) {
       if (create) count_miss(KITTY_MISS_NO_INODE);
       return found;
     }
     found.pending = 1;
-    found.flow = map_lookup(&pending, &inode);
+    found.flow = map_lookup(&pending, &key);
     if (!found.flow && create) {
-      map_update(&pending, &inode, &kEmptyFlow, BPF_NOEXIST);
-      found.flow = map_lookup(&pending, &inode);
+      map_update(&pending, &key, &kEmptyFlow, BPF_NOEXIST);
+      found.flow = map_lookup(&pending, &key);
       if (!found.flow) count_miss(KITTY_MISS_FULL);
     }
   }
@@ -337,9 +367,24 @@ INLINE __u64 packet_time_us(struct tcp_sock* tp, const int direct) {
   return FIELD_EXISTS(tp->tcp_mstamp) ? GET(tp, tcp_mstamp) : ktime_get_ns() / 1000;
 }
 
-INLINE void add_sample(struct found found, struct tcp_sock* tp, __u32 us, const int direct) {
+// A socket that was disconnected (connect(2) to AF_UNSPEC) and connected with the same addresses and ports
+// again has the hash it had, but its counters begin anew (tcp_disconnect of net/ipv4/tcp.c). Busy time goes
+// on.
+INLINE void start_again_if_reconnected(struct kitty_flow* flow, struct sock* sk, struct tcp_sock* tp,
+                                       const int direct) {
+  if (!FIELD_EXISTS(tp->segs_out) || !(flow->counters.have & KITTY_HAVE_SEGS_OUT)) return;
+  if ((__s32)(GET(tp, segs_out) - flow->counters.segs_out) >= 0) return;
+  __u64 shown = flow->rack_mstamp;
+  start_flow(flow, sk, flow->hash);
+  flow->rack_mstamp = shown;
+}
+
+INLINE void add_sample(struct found found, struct sock* sk, struct tcp_sock* tp, __u32 us, const int direct) {
   struct kitty_flow* flow = found.flow;
   if (found.pending) count_miss(KITTY_MISS_PENDING);
+  __u64 now_us = packet_time_us(tp, direct);
+  const int due = now_us - flow->counters.us >= COUNTERS_INTERVAL_US;
+  if (due) start_again_if_reconnected(flow, sk, tp, direct);
   __u32 bucket = bucket_of(us);
   flow->rtt_sum_us += us;
   if (bucket < KITTY_RTT_BUCKETS) flow->buckets[bucket] += 1;
@@ -351,10 +396,8 @@ INLINE void add_sample(struct found found, struct tcp_sock* tp, __u32 us, const 
   } else if (us < flow->tick_min_us[slot]) {
     flow->tick_min_us[slot] = us;
   }
-  __u64 now_us = packet_time_us(tp, direct);
   flow->last_us = now_us;
-  if (now_us - flow->counters.us >= COUNTERS_INTERVAL_US)
-    snapshot_counters(&flow->counters, tp, now_us, direct);
+  if (due) snapshot_counters(&flow->counters, tp, now_us, direct);
 }
 
 INLINE int on_rtt(struct sock* sk, long us, const int direct) {
@@ -365,7 +408,7 @@ INLINE int on_rtt(struct sock* sk, long us, const int direct) {
   }
   struct found found = find_flow(sk, direct, 1);
   struct tcp_sock* tp = found.flow ? tcp_sock_of(sk, direct) : 0;
-  if (tp) add_sample(found, tp, (__u32)us, direct);
+  if (tp) add_sample(found, sk, tp, (__u32)us, direct);
   return 0;
 }
 
@@ -417,8 +460,8 @@ SEC("fentry/tcp_ack_update_rtt") int fentry_ack(__u64* args) {
 // socket was there, else as of now, for a sample that was there before is of any age.
 INLINE __u64 shown_so_far(struct sock* sk, struct found found, __u64 mstamp) {
   if (found.pending) return mstamp;
-  __u64 inode = inode_of(sk, 1);
-  struct kitty_flow* kept = map_lookup(&pending, &inode);
+  __u64 key = key_of(sk, 1);
+  struct kitty_flow* kept = map_lookup(&pending, &key);
   return kept && kept->hash == found.flow->hash && kept->rack_mstamp != KITTY_RACK_UNKNOWN ? kept->rack_mstamp
                                                                                            : mstamp;
 }
@@ -431,14 +474,18 @@ SEC("tp_btf/tcp_probe") int probe_rack(__u64* args) {
   struct tcp_sock* tp = skc_to_tcp_sock(sk);
   if (!tp) return 0;
   __u64 mstamp = tp->rack.mstamp;
-  if (!mstamp && !inode_of(sk, 1)) return 0;  // nothing was sampled, so nothing is missed
+  if (!mstamp && !key_of(sk, 1)) return 0;  // nothing was sampled, so nothing is missed
   struct found found = find_flow(sk, 1, 1);
   if (!found.flow) return 0;
+  if (!mstamp) {  // of this connection; rtt_us may still be the one's before
+    found.flow->rack_mstamp = 0;
+    return 0;
+  }
   if (found.flow->rack_mstamp == KITTY_RACK_UNKNOWN)
     found.flow->rack_mstamp = shown_so_far(sk, found, mstamp);
   if (found.flow->rack_mstamp == mstamp) return 0;
   found.flow->rack_mstamp = mstamp;
-  add_sample(found, tp, tp->rack.rtt_us, 1);
+  add_sample(found, sk, tp, tp->rack.rtt_us, 1);
   return 0;
 }
 
@@ -450,6 +497,7 @@ SEC("raw_tp/tcp_retransmit_skb") int on_retransmit(__u64* args) {
   struct tcp_sock* tp = (struct tcp_sock*)sk;
   struct kitty_flow* flow = find_flow(sk, 0, 0).flow;
   if (!flow || !FIELD_EXISTS(tp->total_retrans)) return 0;
+  start_again_if_reconnected(flow, sk, tp, direct);
   flow->counters.total_retrans = GET(tp, total_retrans);
   flow->counters.have |= KITTY_HAVE_TOTAL_RETRANS;
   return 0;
@@ -517,27 +565,84 @@ INLINE void describe_process(struct kitty_socket_row* row, struct task_struct* t
   row->tgid = tgid_for_reader(leader);
 }
 
-// Without the socket's lock, as net/tcp reads it (get_tcp4_sock of net/ipv4/tcp_ipv4.c).
-INLINE void describe_socket(struct kitty_socket_row* row, struct file* file, struct sock* sk,
-                            struct tcp_sock* tp) {
+// A file keeps the credentials it was opened with (init_file of fs/file_table.c). Threads share theirs; a
+// fork and an execve have new ones.
+INLINE __u32 handed_flag(struct file* file, struct task_struct* task) {
+  const int direct = 0;
+  if (!FIELD_EXISTS(file->f_cred) || !FIELD_EXISTS(task->real_cred)) return 0;
+  const struct cred* opener = GET(file, f_cred);
+  if (opener == GET(task, real_cred)) return 0;
+  return opener == GET(task->group_leader, real_cred) ? 0 : KITTY_ROW_HANDED;
+}
+
+INLINE __u64 inode_number(struct file* file) {
   const int direct = 1;
   struct inode* inode = GET(file, f_inode);
-  row->inode = inode ? GET(inode, i_ino) : 0;
+  return inode ? GET(inode, i_ino) : 0;
+}
+
+// Without the socket's lock, as net/tcp reads it (get_tcp4_sock of net/ipv4/tcp_ipv4.c). The time is taken
+// last: nothing in the row is newer than it says.
+INLINE void describe_socket(struct kitty_socket_row* row, struct sock* sk, struct tcp_sock* tp,
+                            const int direct) {
   row->netns = netns_of(sk, direct);
   row->local_port = GET(sk, __sk_common.skc_num);
   row->remote_port = __builtin_bswap16(GET(sk, __sk_common.skc_dport));
   row->state = GET(sk, __sk_common.skc_state);
   row->hash = GET(sk, __sk_common.skc_hash);
   read_addresses(row->local, row->remote, sk);
-  if (row->state != TCP_LISTEN) row->tx_queue_bytes = GET(tp, write_seq) - GET(tp, snd_una);
-  snapshot_counters(&row->counters, tp, ktime_get_ns() / 1000, direct);
+  row->tx_queue_bytes = 0;
+  if (row->state != TCP_LISTEN && FIELD_EXISTS(tp->write_seq) && FIELD_EXISTS(tp->snd_una))
+    row->tx_queue_bytes = GET(tp, write_seq) - GET(tp, snd_una);
+  snapshot_counters(&row->counters, tp, 0, direct);
+  row->counters.us = ktime_get_ns() / 1000;
 }
 
-// Called for each descriptor of the process, and once more, with neither task nor file, at the end. A row
-// that no longer fits into the iterator's buffer is taken back whole, and the kernel calls again for the same
-// file once user space has emptied it (kernel/bpf/bpf_iter.c, bpf_seq_read): bpf_seq_write's result needs no
-// check, and rows are never cut by the buffer. Returning anything but 0 would end the run.
-SEC("iter/task_file") int list_sockets(__u64* args) {
+// What the MPTCP socket has taken and not yet given to any subflow.
+INLINE __u64 not_yet_given(struct mptcp_sock* msk) {
+  const int direct = 0;
+  if (!FIELD_EXISTS(msk->write_seq) || !FIELD_EXISTS(msk->snd_nxt)) return 0;
+  __u64 bytes = GET(msk, write_seq) - GET(msk, snd_nxt);
+  return bytes <= 0xffffffff ? bytes : 0;
+}
+
+// One row for each subflow, read without the MPTCP socket's lock: one that goes meanwhile is a row of
+// nonsense at worst, for one pass.
+INLINE void list_subflows(struct seq_file* seq, struct kitty_socket_row* row, struct mptcp_sock* msk) {
+  const int direct = 0;
+  const __u64 inode = row->inode;
+  __u64 unsent = not_yet_given(msk);
+  struct list_head* head = (void*)msk + FIELD_BYTE_OFFSET(msk->conn_list);
+  struct list_head* at = GET(head, next);
+#pragma clang loop unroll(disable)
+  for (int i = 0; i < KITTY_MAX_SUBFLOWS && at && at != head; ++i) {
+    struct mptcp_subflow_context* subflow = 0;
+    subflow = (void*)at - FIELD_BYTE_OFFSET(subflow->node);
+    struct sock* sk = GET(subflow, tcp_sock);
+    at = GET(at, next);
+    if (!sk) continue;
+    describe_socket(row, sk, (struct tcp_sock*)sk, 0);
+    row->inode = subflow_key(inode, row->hash);
+    row->tx_queue_bytes += unsent;
+    unsent = 0;
+    seq_write(seq, row, sizeof *row);
+  }
+  if (!at || at == head) return;
+  row->inode = inode;
+  row->flags |= KITTY_ROW_UNSEEN;
+  seq_write(seq, row, sizeof *row);
+}
+
+INLINE int is_mptcp(struct sock* sk) {
+  const int direct = 0;
+  return FIELD_EXISTS(sk->sk_protocol) && GET(sk, sk_protocol) == IPPROTO_MPTCP;
+}
+
+// Called for each descriptor of the process, and once more, with neither task nor file, at the end. Rows that
+// no longer fit into the iterator's buffer are taken back, all of one file, and the kernel calls again for
+// the same file once user space has emptied it (kernel/bpf/bpf_iter.c, bpf_seq_read): bpf_seq_write's result
+// needs no check, and rows are never cut by the buffer. Returning anything but 0 would end the run.
+INLINE int list_file(__u64* args, const int subflows) {
   struct bpf_iter_meta* meta = (struct bpf_iter_meta*)args[0];
   struct task_struct* task = (struct task_struct*)args[1];
   struct file* file = (struct file*)args[3];  // args[2]: its number
@@ -545,12 +650,36 @@ SEC("iter/task_file") int list_sockets(__u64* args) {
   struct socket* socket = sock_from_file(file);
   struct sock* sk = socket ? socket->sk : 0;
   struct tcp_sock* tp = sk ? skc_to_tcp_sock(sk) : 0;
-  if (!tp && meta->seq_num) return 0;
+  const int of_subflows = sk && !tp && is_mptcp(sk);
+  if (!tp && !of_subflows && meta->seq_num) return 0;
   struct kitty_socket_row row = {};
   describe_process(&row, task);
-  if (tp) describe_socket(&row, file, sk, tp);
+  if (tp || of_subflows) {
+    row.inode = inode_number(file);
+    row.flags = handed_flag(file, task);
+  }
+  if (of_subflows && subflows) {
+    struct mptcp_sock* msk = (struct mptcp_sock*)sk;
+    struct mptcp_subflow_context* subflow = 0;
+    if (FIELD_EXISTS(msk->conn_list) && FIELD_EXISTS(subflow->node) && FIELD_EXISTS(subflow->tcp_sock)) {
+      list_subflows(meta->seq, &row, msk);
+      if (meta->seq_num) return 0;
+      row.inode = 0;
+      row.flags = 0;
+    } else {
+      row.flags |= KITTY_ROW_UNSEEN;
+    }
+  } else if (of_subflows) {
+    row.flags |= KITTY_ROW_UNSEEN;
+  }
+  if (tp) describe_socket(&row, sk, tp, 1);
   seq_write(meta->seq, &row, sizeof row);
   return 0;
 }
+
+SEC("iter/task_file") int list_sockets(__u64* args) { return list_file(args, 1); }
+
+// For a kernel that refuses the one above: MPTCP sockets are said to be unseen.
+SEC("iter/task_file") int list_tcp_sockets(__u64* args) { return list_file(args, 0); }
 
 char gpl_license[] SEC("license") = "Dual MIT/GPL";

@@ -3,7 +3,8 @@
  *
  * The key of `owned` and `pending` is the inode number of the socket (u64): the one identity that
  * /proc/PID/fd, net/tcp and the kernel's struct sock agree on, unlike a port, which every network namespace
- * has. */
+ * has. The subflows of an MPTCP socket are TCP sockets that share its number, which has 32 bits: each has its
+ * sk_hash in the key's upper half. */
 #pragma once
 
 #include <linux/types.h>
@@ -61,7 +62,7 @@ struct kitty_flow {
   __u32 netns;  /* inum of the network namespace */
   __u32 hash;   /* sk_hash, which the kernel computes from namespace, addresses and ports: another value means
                    another   tuple, and resets the entry */
-  __u32 resets; /* how often that happened */
+  __u32 resets; /* how often that happened, or the counters began anew on the same tuple */
   __u64 last_us;     /* CLOCK_MONOTONIC of the latest sample, microseconds; 0: none yet */
   __u64 rack_mstamp; /* tcp_probe hook only: the transmit time of the segment last sampled, to tell repeats */
   __u64 rtt_sum_us;
@@ -71,12 +72,24 @@ struct kitty_flow {
   struct kitty_counters counters;
 };
 
-/* What list_sockets writes: one row for each TCP socket among the descriptors of the process it visits, and
- * one for the process's first descriptor whatever that is (inode 0 where it is no TCP socket), so that a
- * process without sockets differs from one that was not found. A socket comes twice where it has two
- * descriptors. */
+/* An MPTCP socket's subflows beyond these are not listed; the kernel's own path manager makes at most nine
+ * (MPTCP_PM_ADDR_MAX of net/mptcp/protocol.h, and the first). */
+#define KITTY_MAX_SUBFLOWS 10
+
+/* Of kitty_socket_row::flags. */
+enum kitty_row_flag {
+  /* Another process opened the socket, or this one before its latest execve(2) or change of credentials. */
+  KITTY_ROW_HANDED = 1,
+  /* The row stands for subflows of an MPTCP socket that are not listed; only `inode` says something. */
+  KITTY_ROW_UNSEEN = 2,
+};
+
+/* What list_sockets writes: one row for each TCP socket among the descriptors of the process it visits, one
+ * for each subflow of an MPTCP socket, and one for the process's first descriptor whatever that is (inode 0
+ * where it is no such socket), so that a process without sockets differs from one that was not found. A
+ * socket comes twice where it has two descriptors. */
 struct kitty_socket_row {
-  __u64 inode;             /* 0: no socket */
+  __u64 inode;             /* the key of `owned`; 0: no socket */
   __u64 start_boottime_ns; /* of the process: of its thread group's leader */
   __u32 tgid;              /* the process's number in the reader's pid namespace */
   __u32 netns;             /* inum of the network namespace */
@@ -84,9 +97,9 @@ struct kitty_socket_row {
   __u32 remote[4];
   __u16 local_port; /* host byte order */
   __u16 remote_port;
-  __u32 state; /* enum of include/net/tcp_states.h, as net/tcp prints it */
-  __u32 hash;  /* sk_hash: struct kitty_flow's */
-  __u32 pad;
+  __u32 state;          /* enum of include/net/tcp_states.h, as net/tcp prints it */
+  __u32 hash;           /* sk_hash: struct kitty_flow's */
+  __u32 flags;          /* enum kitty_row_flag */
   __u64 tx_queue_bytes; /* as net/tcp prints it: an unacknowledged SYN or FIN counts one */
   struct kitty_counters counters;
 };

@@ -94,7 +94,15 @@ SocketRows::SocketRows(loader::Program program)
       buffer_(kRowsPerRead) {}
 
 Result<SocketRows> SocketRows::open(const loader::Object& object, const loader::Btf& kernel) {
-  const Result<loader::LinkedProgram> linked = object.link("list_sockets", &kernel);
+  Result<SocketRows> rows = open_program(object, kernel, "list_sockets");
+  if (rows) return rows;
+  if (Result<SocketRows> plain = open_program(object, kernel, "list_tcp_sockets")) return plain;
+  return rows;
+}
+
+Result<SocketRows> SocketRows::open_program(const loader::Object& object, const loader::Btf& kernel,
+                                            std::string_view name) {
+  const Result<loader::LinkedProgram> linked = object.link(name, &kernel);
   if (!linked) return std::unexpected(linked.error());
   Result<loader::Program> program =
       loader::Program::load(*linked, {.maps = {}, .license = object.license(), .kernel_btf = &kernel});

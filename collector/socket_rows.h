@@ -4,6 +4,7 @@
 // move-only; one thread uses it at a time.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -20,19 +21,23 @@ class SocketRows {
  public:
   using OnRow = procfs::FunctionRef<void(const kitty_socket_row&)>;
 
-  // Loads the program and lists a loopback connection of this very process: what cannot see that is refused,
-  // with the reason. Needs CAP_BPF and CAP_PERFMON; list() needs neither.
+  // Loads the program, or where the kernel refuses that the one that lists no MPTCP subflows, and lists a
+  // loopback connection of this very process: what cannot see that is refused, with the reason. Needs CAP_BPF
+  // and CAP_PERFMON; list() needs neither.
   static Result<SocketRows> open(const loader::Object& object, const loader::Btf& kernel);
 
-  // Calls back for each descriptor of the process that is a TCP socket; a socket with two descriptors comes
-  // twice, one that is neither bound nor connected (state 7, CLOSE) comes too. `gone` where no process of
-  // that number and start time is to be found: it ended, or the number is of another pid namespace than this
-  // agent's, or the start time of another time namespace. Rows already reported stand then: they were that
-  // process's. Takes nothing from the heap unless it fails.
+  // Calls back for each descriptor of the process that is a TCP socket, and for each subflow of an MPTCP one
+  // or with KITTY_ROW_UNSEEN; a socket with two descriptors comes twice, one that is neither bound nor
+  // connected (state 7, CLOSE) comes too. `gone` where no process of that number and start time is to be
+  // found: it ended, or the number is of another pid namespace than this agent's, or the start time of
+  // another time namespace. Rows already reported stand then: they were that process's. Takes nothing from
+  // the heap unless it fails.
   [[nodiscard]] procfs::ReadResult list(const procfs::ProcessId& process, OnRow on_row);
 
  private:
   explicit SocketRows(loader::Program program);
+  static Result<SocketRows> open_program(const loader::Object& object, const loader::Btf& kernel,
+                                         std::string_view name);
   [[nodiscard]] Status test_on_this_process();
 
   loader::Program program_;

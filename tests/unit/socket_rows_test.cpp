@@ -14,9 +14,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "collector/embedded_object.h"
@@ -214,6 +217,78 @@ TEST_F(SocketRowsTest, IPv6AddressesAreWhole) {
   EXPECT_EQ(row.remote_port, ntohs(address.sin6_port));
   EXPECT_EQ(memcmp(row.local, &in6addr_loopback, sizeof row.local), 0);
   EXPECT_EQ(memcmp(row.remote, &in6addr_loopback, sizeof row.remote), 0);
+}
+
+// A kernel without MPTCP, and one that was told not to use it.
+std::optional<TcpPair> mptcp_pair() {
+  TcpPair pair(IPPROTO_MPTCP);
+  if (!pair.client) return std::nullopt;
+  return pair;
+}
+
+TEST_F(SocketRowsTest, AnMptcpSocketsSubflowsAreRowsOfTheirOwn) {
+  const auto pair = mptcp_pair();
+  if (!pair) GTEST_SKIP() << "no MPTCP sockets here: " << errno_text(errno);
+  constexpr uint64_t kSends = 50;
+  char byte = 'k';
+  for (uint64_t i = 0; i < kSends; ++i) {
+    ASSERT_EQ(send(pair->client.get(), &byte, 1, 0), 1);
+    ASSERT_EQ(recv(pair->server.get(), &byte, 1, 0), 1);
+  }
+  const auto rows = list(getpid());
+  for (const Fd* fd : {&pair->client, &pair->server}) {
+    const uint64_t inode = inode_of(*fd);
+    const auto found = std::ranges::find_if(
+        rows, [inode](const auto& row) { return row.first == (inode ^ uint64_t{row.second.hash} << 32); });
+    ASSERT_NE(found, rows.end()) << inode;
+    const kitty_socket_row& row = found->second;
+    EXPECT_EQ(row.state, static_cast<uint32_t>(procfs::TcpState::established));
+    EXPECT_EQ(row.flags, 0U);
+    EXPECT_GT(row.counters.segs_out, kSends / 2);
+    EXPECT_EQ(row.counters.have & KITTY_HAVE_BUSY, uint32_t{KITTY_HAVE_BUSY});
+    EXPECT_FALSE(rows.contains(inode)) << "the MPTCP socket itself is none";
+  }
+}
+
+// By a kernel that refuses to look at subflows, which is said, and nothing else is lost.
+TEST_F(SocketRowsTest, AnMptcpSocketWithoutItsSubflowsIsSaidToBeUnseen) {
+  const auto pair = mptcp_pair();
+  if (!pair) GTEST_SKIP() << "no MPTCP sockets here: " << errno_text(errno);
+  std::ifstream file(loader::kKernelBtfPath, std::ios::binary);
+  std::string bytes(std::istreambuf_iterator<char>(file), {});
+  const size_t at = bytes.find(std::string("\0conn_list\0", 11));
+  ASSERT_NE(at, std::string::npos);
+  bytes[at + 1] = '-';
+  const auto kernel = loader::Btf::parse(std::as_bytes(std::span(bytes)));
+  ASSERT_TRUE(kernel) << kernel.error().message();
+  auto rows = SocketRows::open(*loader::Object::parse(embedded_object()), *kernel);
+  ASSERT_TRUE(rows) << rows.error().message();
+  rows_ = std::move(*rows);
+  const auto found = list(getpid());
+  const uint64_t inode = inode_of(pair->client);
+  ASSERT_TRUE(found.contains(inode));
+  EXPECT_EQ(found.at(inode).flags, uint32_t{KITTY_ROW_UNSEEN});
+  EXPECT_EQ(found.at(inode).counters.have, 0U);
+}
+
+// Who opened a socket is in its file: what came by fork or SCM_RIGHTS has another's past.
+TEST_F(SocketRowsTest, ASocketThatAnotherProcessOpenedIsHanded) {
+  const TcpPair pair;
+  const WatchedChild heir = sleeper({}, {pair.client.get()});
+  const auto own = list(getpid());
+  const auto inherited = list(heir.pid());
+  const uint64_t inode = inode_of(pair.client);
+  ASSERT_TRUE(own.contains(inode));
+  ASSERT_TRUE(inherited.contains(inode));
+  EXPECT_EQ(own.at(inode).flags, 0U);
+  EXPECT_EQ(own.at(inode_of(pair.server)).flags, 0U) << "accepted";
+  EXPECT_EQ(inherited.at(inode).flags, uint32_t{KITTY_ROW_HANDED});
+  std::thread([&] {
+    const TcpPair of_thread;
+    const auto rows = list(getpid());
+    ASSERT_TRUE(rows.contains(inode_of(of_thread.client)));
+    EXPECT_EQ(rows.at(inode_of(of_thread.client)).flags, 0U) << "opened by another thread of the process";
+  }).join();
 }
 
 TEST_F(SocketRowsTest, OtherDescriptorsAreLeftOutAndNoSocketIsNotNoProcess) {

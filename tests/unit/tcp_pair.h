@@ -16,8 +16,9 @@ namespace kitty::testing {
 struct TcpPair {
   Fd listener, client, server;
 
-  TcpPair() {
-    listener = Fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  // `protocol`: of both sockets, as socket(2) takes it.
+  explicit TcpPair(int protocol = 0) {
+    listener = Fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, protocol));
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -27,7 +28,7 @@ struct TcpPair {
         getsockname(listener.get(), generic, &size) != 0) {
       return;
     }
-    client = Fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    client = Fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, protocol));
     if (connect(client.get(), generic, size) != 0) return;
     server = Fd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
   }
