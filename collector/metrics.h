@@ -69,8 +69,8 @@ struct ProcessMetrics {
   std::optional<uint64_t> retransmits;  // of its network namespace
   std::optional<uint64_t> out_segs;     // of its network namespace
   std::optional<uint64_t> tx_queue_bytes;
-  // Owned by the Ledger and valid until its next tick. `own` is null without an RTT hook, and then the peers
-  // have queues only.
+  // Owned by the Ledger and valid until its next tick. `own` is null without an RTT hook and where some of
+  // the process's flows are not seen, and then the peers have queues only.
   const OwnTotals* own = nullptr;
   std::span<const PeerMetrics> peers;
 };

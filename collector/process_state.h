@@ -42,10 +42,11 @@ struct Connection {
 };
 
 // One socket, owned by exactly one watched process: of several holders (fork, SCM_RIGHTS) the one started
-// first.
+// first. A subflow of an MPTCP socket is one, too: `inode` is its key in the flow maps (kprobe.h).
 struct OwnedSocket {
   uint64_t inode = 0;
   bool older_than_agent = false;  // its kernel counters hold what happened before the agent started
+  bool handed = false;            // its owner did not open it: what others did with it is not its owner's
   uint64_t listed_ns = 0;         // CLOCK_MONOTONIC: its owner held it then, or a moment later
   bool connected = false;         // the latest pass saw it as a connection, and `connection` says which
   Connection connection;
@@ -60,6 +61,7 @@ struct WatchedProcess {
   std::string pod_uid;
   uint32_t netns = 0;  // inode number of its network namespace; 0: could not be read
   std::vector<OwnedSocket> sockets;
+  bool flows_unseen = false;                 // it has MPTCP subflows that cannot be told to be its own
   bool sockets_known = false;                // all of them: they could be listed, and none was left out
   bool tx_queue_known = false;               // and the latest socket pass saw all its connections
   std::vector<procfs::IpAddress> addresses;  // local ones of its connections; ascending
@@ -84,6 +86,7 @@ struct ProcessIdHash {
 struct Unreadable {
   uint64_t permission = 0;
   uint64_t open_files = 0;  // the agent's own limit of descriptors
+  uint64_t mptcp = 0;       // its subflows cannot be listed
   uint64_t other = 0;
 
   void count(const procfs::ReadResult& result);

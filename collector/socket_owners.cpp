@@ -1,6 +1,7 @@
 #include "collector/socket_owners.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <iterator>
 #include <optional>
@@ -71,10 +72,16 @@ bool SocketOwners::rests(const Holder& holder, Listing& listing) const {
 bool SocketOwners::list_rows(const Holder& holder, Listing& listing) {
   if (!rows_) return false;
   scratch_.clear();
-  const procfs::ReadResult result = rows_->list(holder.id, [this](const kitty_socket_row& row) {
+  bool unseen = false;
+  const procfs::ReadResult result = rows_->list(holder.id, [this, &unseen](const kitty_socket_row& row) {
+    if ((row.flags & KITTY_ROW_UNSEEN) != 0) {
+      unseen = true;
+      return;
+    }
     const procfs::TcpRow as_in_table = table_row(row);
     Listed& listed = scratch_.emplace_back();
     listed.inode = row.inode;
+    listed.handed = (row.flags & KITTY_ROW_HANDED) != 0;
     listed.connected = is_connection(as_in_table.state);
     listed.connection = connection_of(as_in_table);
     listed.connection.hash = row.hash;
@@ -83,17 +90,35 @@ bool SocketOwners::list_rows(const Holder& holder, Listing& listing) {
   if (!result.ok()) return false;
   listing.result = {};
   listing.sockets.swap(scratch_);
+  listing.unseen = unseen;
   return true;
+}
+
+// Asked once: a socket's protocol does not change.
+SocketOwners::Protocol SocketOwners::protocol_of(const Holder& holder, uint64_t inode, const char* fd) const {
+  const auto known = sockets_.find(inode);
+  if (known != sockets_.end() && known->second.protocol != Protocol::unknown) return known->second.protocol;
+  std::array<char, procfs::kSocketProtocolBytes> buffer;
+  const auto name = holder.handle->read_socket_protocol(fd, buffer);
+  if (!name) return Protocol::unknown;
+  if (*name == "TCP" || *name == "TCPv6") return Protocol::tcp;
+  return *name == "MPTCP" || *name == "MPTCPv6" ? Protocol::mptcp : Protocol::other;
 }
 
 // What was known stays known when the descriptors cannot be listed for want of our own.
 void SocketOwners::list_descriptors(const Holder& holder, Listing& listing) {
   scratch_.clear();
-  const procfs::FdWalk walk = holder.handle->walk_socket_fds(
-      buffer_, [this](uint64_t inode) { scratch_.push_back({.inode = inode, .connection = {}}); });
+  bool unseen = false;
+  const procfs::FdWalk walk =
+      holder.handle->walk_socket_fds(buffer_, [this, &holder, &unseen](uint64_t inode, const char* fd) {
+        const Protocol protocol = protocol_of(holder, inode, fd);
+        unseen = unseen || protocol == Protocol::mptcp;
+        scratch_.push_back({.inode = inode, .protocol = protocol, .connection = {}});
+      });
   listing.result = walk.result;
   if (walk.result.status == procfs::ReadStatus::failed) return;
   listing.sockets.swap(scratch_);
+  listing.unseen = unseen;
   if (!holder.is_worker) listing.descriptors = walk.fds;
 }
 
@@ -177,8 +202,11 @@ void SocketOwners::claim_for(const Claimant& claimant) {
       // One that was left out begins where it is: what it did meanwhile is in nobody's sums, or in them
       // already.
       found->second.older_than_agent = older || left_out_.contains(listed.inode);
+      found->second.handed = listed.handed;
+      found->second.found_pass = pass_;
     }
     Socket& socket = found->second;
+    if (listed.protocol != Protocol::unknown) socket.protocol = listed.protocol;
     socket.claimed = claim_;
     socket.owner = holder.id;
     socket.listed_ns = listing.listed_ns;
@@ -253,25 +281,33 @@ void SocketOwners::list(std::span<const Holder> holders, Which which) {
   claim(holders);
 }
 
-void SocketOwners::take_row(const procfs::TcpRow& row) {
+void SocketOwners::take_row(const procfs::TcpRow& row, uint32_t netns) {
   if (row.inode == 0) return;
   const auto found = sockets_.find(row.inode);
   if (found != sockets_.end()) {
-    found->second.connected = is_connection(row.state);
-    found->second.connection = connection_of(row);
-    found->second.counted = pass_;
+    Socket& socket = found->second;
+    // An MPTCP socket's subflows are rows of one number.
+    const uint64_t of_others =
+        socket.protocol == Protocol::mptcp && socket.counted == pass_ && socket.connected
+            ? socket.connection.tx_queue_bytes
+            : 0;
+    socket.row_netns = netns;
+    socket.connected = is_connection(row.state);
+    socket.connection = connection_of(row);
+    socket.connection.tx_queue_bytes += of_others;
+    socket.counted = pass_;
     return;
   }
   foreign_now_.push_back(row.inode);
   if (unknown_rows_.size() < kMaxUnknownRows && !std::ranges::binary_search(foreign_, row.inode))
-    unknown_rows_.push_back(row);
+    unknown_rows_.push_back({row, netns});
 }
 
 bool SocketOwners::read_tables(const Holder& holder) {
   bool complete = true;
   for (const procfs::TcpTable table : {procfs::TcpTable::tcp, procfs::TcpTable::tcp6}) {
-    const procfs::TcpTableRead read =
-        holder.handle->read_tcp_table(table, buffer_, [this](const procfs::TcpRow& row) { take_row(row); });
+    const procfs::TcpTableRead read = holder.handle->read_tcp_table(
+        table, buffer_, [this, &holder](const procfs::TcpRow& row) { take_row(row, holder.netns); });
     parse_errors_ += read.errors;
     complete = complete && read.result.ok();
   }
@@ -287,8 +323,8 @@ void SocketOwners::take_unknown_rows(std::span<const Holder> holders) {
       if (!listing.from_rows && !rests(holder, listing)) list_one(holder, listing);
     }
     claim(holders);
-    for (const procfs::TcpRow& row : unknown_rows_) {
-      if (sockets_.contains(row.inode)) take_row(row);
+    for (const UnknownRow& unknown : unknown_rows_) {
+      if (sockets_.contains(unknown.row.inode)) take_row(unknown.row, unknown.netns);
     }
   }
   unknown_rows_.clear();
@@ -346,6 +382,14 @@ uint64_t SocketOwners::listed_ns(const procfs::ProcessId& id) const {
   return found == listings_.end() ? 0 : found->second.listed_ns;
 }
 
+// Whether a TCP socket without a row in this pass's tables may be connected in another namespace. One that
+// its owner's namespace has shown before is closed; a new one is given until the pass after it was found.
+bool SocketOwners::is_hidden(const Socket& socket, const WatchedProcess& owner) const {
+  if (socket.protocol != Protocol::tcp && socket.protocol != Protocol::mptcp) return false;
+  if (socket.counted == pass_ || socket.found_pass == pass_) return false;
+  return socket.row_netns == 0 || socket.row_netns != owner.netns;
+}
+
 void SocketOwners::describe(ProcessState& state, LeftOutByUser& left_out) const {
   const auto listing_of = [this](const WatchedProcess& process) {
     const auto found = listings_.find(process.id);
@@ -357,8 +401,10 @@ void SocketOwners::describe(ProcessState& state, LeftOutByUser& left_out) const 
     // For want of the agent's own descriptors they are what they were.
     const bool listed = listing->result.ok() || listing->result.status == procfs::ReadStatus::failed;
     process.sockets_known = listing->ever && listed && listing->dropped == 0;
-    process.tx_queue_known =
-        process.sockets_known && pass_ != 0 && (listing->from_rows || listing->tables_read == pass_);
+    process.flows_unseen = listing->unseen;
+    if (listing->unseen) ++state.report.unreadable.mptcp;
+    process.tx_queue_known = process.sockets_known && pass_ != 0 &&
+                             (listing->from_rows ? !listing->unseen : listing->tables_read == pass_);
     if (listing->dropped != 0) left_out[process.uid].sockets += listing->dropped;
     if (!listing->result.ok() && listing->result.status != procfs::ReadStatus::gone)
       state.report.unreadable.count(listing->result);
@@ -369,6 +415,10 @@ void SocketOwners::describe(ProcessState& state, LeftOutByUser& left_out) const 
     OwnedSocket& owned = owner->sockets.emplace_back();
     owned.inode = inode;
     owned.older_than_agent = socket.older_than_agent;
+    owned.handed = socket.handed;
+    if (const Listing* listing = listing_of(*owner);
+        listing && !listing->from_rows && is_hidden(socket, *owner))
+      owner->tx_queue_known = false;
     owned.listed_ns = socket.listed_ns;
     if (socket.counted != pass_ || !socket.connected) continue;
     owned.connected = true;

@@ -9,6 +9,10 @@
 // Of more sockets than kMaxOwnedSockets users have fair shares, and of a user's his processes. Within one the
 // sockets that are followed already stay, so that their counts go on. A process of which one is left out has
 // no sums any more: they are not known.
+//
+// Net/tcp shows one namespace, and a process may hold sockets of others (setns or unshare after connect). A
+// TCP socket that its holder's namespace has never shown is not known to be idle, and then the process's
+// queue is not known. Nor are the subflows of an MPTCP socket, which share an inode number there.
 #pragma once
 
 #include <cstdint>
@@ -67,8 +71,11 @@ class SocketOwners {
   void describe(ProcessState& state, LeftOutByUser& left_out) const;
 
  private:
+  enum class Protocol { unknown, tcp, mptcp, other };
   struct Listed {
     uint64_t inode = 0;
+    Protocol protocol = Protocol::unknown;  // known here only where descriptors were listed
+    bool handed = false;                    // here, only where the iterator listed it
     bool connected = false;
     Connection connection;  // known here only where the iterator listed it
   };
@@ -78,6 +85,7 @@ class SocketOwners {
     bool ever = false;
     bool first = false;      // it was listed once only
     bool from_rows = false;  // by the iterator
+    bool unseen = false;     // some subflows were not listed
     uint64_t listed_ns = 0;  // when that began
     uint64_t descriptors = 0;
     unsigned age = 0;  // discoveries since
@@ -90,11 +98,19 @@ class SocketOwners {
   struct Socket {
     procfs::ProcessId owner;
     bool older_than_agent = false;
+    bool handed = false;
+    Protocol protocol = Protocol::unknown;
     uint64_t listed_ns = 0;
     bool connected = false;
     Connection connection;
-    uint64_t counted = 0;  // the pass_ that last saw its row
-    uint64_t claimed = 0;  // the claim_ that last saw a holder
+    uint32_t row_netns = 0;   // the namespace whose table last showed it
+    uint64_t found_pass = 0;  // the latest pass when it was first listed
+    uint64_t counted = 0;     // the pass_ that last saw its row
+    uint64_t claimed = 0;     // the claim_ that last saw a holder
+  };
+  struct UnknownRow {
+    procfs::TcpRow row;
+    uint32_t netns = 0;
   };
   struct Claimant {
     const Holder* holder = nullptr;
@@ -111,15 +127,17 @@ class SocketOwners {
   [[nodiscard]] bool rests(const Holder& holder, Listing& listing) const;
   void share_sockets(std::span<Claimant> eldest_first);
   void claim_for(const Claimant& claimant);
+  [[nodiscard]] Protocol protocol_of(const Holder& holder, uint64_t inode, const char* fd) const;
+  [[nodiscard]] bool is_hidden(const Socket& socket, const WatchedProcess& owner) const;
   bool read_tables(const Holder& holder);
-  void take_row(const procfs::TcpRow& row);
+  void take_row(const procfs::TcpRow& row, uint32_t netns);
   void take_unknown_rows(std::span<const Holder> holders);
 
   const uint64_t agent_start_ticks_;
   SocketRows* const rows_;
   std::unordered_map<procfs::ProcessId, Listing, ProcessIdHash> listings_;
   std::unordered_map<uint64_t, Socket> sockets_;  // by inode
-  std::vector<procfs::TcpRow> unknown_rows_;      // of the pass under way, and nobody's
+  std::vector<UnknownRow> unknown_rows_;          // of the pass under way, and nobody's
   std::vector<uint64_t> foreign_;      // inodes that the pass before found to be nobody's; ascending
   std::vector<uint64_t> foreign_now_;  // of the pass under way
   std::vector<Listed> scratch_;

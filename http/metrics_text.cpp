@@ -331,6 +331,7 @@ void MetricsText::render_agent(const Metrics& metrics, const collector::AgentUsa
      MetricType::gauge, "reason",
      {{"permission", report.unreadable.permission},
       {"open_files", report.unreadable.open_files},
+      {"mptcp", report.unreadable.mptcp},
       {"other", report.unreadable.other}});
   by("kitty_parse_errors_total", "Malformed files or rows under /proc, each skipped.", MetricType::counter,
      "file",

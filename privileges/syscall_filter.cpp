@@ -43,6 +43,7 @@ constexpr auto kAllowed = std::to_array<uint32_t>({
     SYS_statx,
     SYS_getdents64,
     SYS_readlinkat,
+    SYS_getxattr,
     SYS_faccessat,
     SYS_fcntl,
     SYS_dup3,

@@ -23,11 +23,19 @@ struct FdWalk {
   uint64_t unreadable = 0;  // of these links, refused or failed in any other way
 };
 
-// Calls back with the inode of every socket among the descriptors of the process behind `pid_dirfd`; a socket
-// held through several descriptors comes several times. `buffer` is for the listing, kDirectoryBufferBytes. A
-// zombie has an empty directory. Costs about 3 us a descriptor.
+// Calls back with the inode of every socket among the descriptors of the process behind `pid_dirfd`, and with
+// the descriptor's name; a socket held through several descriptors comes several times. `buffer` is for the
+// listing, kDirectoryBufferBytes. A zombie has an empty directory. Costs about 3 us a descriptor.
 [[nodiscard]] FdWalk walk_socket_fds(int pid_dirfd, std::span<char> buffer,
-                                     FunctionRef<void(uint64_t inode)> on_socket);
+                                     FunctionRef<void(uint64_t inode, const char* fd)> on_socket);
+
+// Room for the longest of them; the kernel's own names have up to 32 bytes (struct proto of net/sock.h).
+inline constexpr size_t kSocketProtocolBytes = 64;
+// What the kernel calls the protocol of the socket behind that descriptor: "TCP", "TCPv6", "MPTCP", "UNIX",
+// ... (system.sockprotoname, sockfs_xattr_get of net/socket.c). Nothing where it cannot be told, as where no
+// procfs is mounted at /proc. `buffer`: kSocketProtocolBytes.
+[[nodiscard]] std::optional<std::string_view> read_socket_protocol(int pid_dirfd, const char* fd,
+                                                                   std::span<char> buffer);
 
 // How many descriptors the process has open, where the kernel tells it (st_size of the directory, 6.2 and
 // later) and there are any: a cheap reason not to walk.

@@ -55,8 +55,13 @@ TcpTableRead ProcessHandle::read_tcp_table(TcpTable table, std::span<char> buffe
 }
 
 FdWalk ProcessHandle::walk_socket_fds(std::span<char> buffer,
-                                      FunctionRef<void(uint64_t inode)> on_socket) const {
+                                      FunctionRef<void(uint64_t inode, const char* fd)> on_socket) const {
   return procfs::walk_socket_fds(dirfd(), buffer, on_socket);
+}
+
+std::optional<std::string_view> ProcessHandle::read_socket_protocol(const char* fd,
+                                                                    std::span<char> buffer) const {
+  return procfs::read_socket_protocol(dirfd(), fd, buffer);
 }
 
 std::optional<uint64_t> ProcessHandle::fd_count() const { return procfs::fd_count(dirfd()); }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "base/fd.h"
@@ -55,7 +56,9 @@ class ProcessHandle {
   [[nodiscard]] TcpTableRead read_tcp_table(TcpTable table, std::span<char> buffer,
                                             TcpTableParser::OnRow on_row) const;
   [[nodiscard]] FdWalk walk_socket_fds(std::span<char> buffer,
-                                       FunctionRef<void(uint64_t inode)> on_socket) const;
+                                       FunctionRef<void(uint64_t inode, const char* fd)> on_socket) const;
+  [[nodiscard]] std::optional<std::string_view> read_socket_protocol(const char* fd,
+                                                                     std::span<char> buffer) const;
   [[nodiscard]] std::optional<uint64_t> fd_count() const;
   [[nodiscard]] ReadExpected<uint64_t> read_net_namespace() const;
   [[nodiscard]] ReadExpected<uint64_t> read_net_files_inode() const;

@@ -157,7 +157,7 @@ class LiveTest : public testing::Test {
     return {process.check().status,
             status(process.read_stat(buffers_.stat)),
             process.read_environ(buffers_.environ, scan).status,
-            process.walk_socket_fds(buffers_.directory, [](uint64_t) {}).result.status,
+            process.walk_socket_fds(buffers_.directory, [](uint64_t, const char*) {}).result.status,
             process.read_snmp(buffers_.snmp, tcp).status,
             process.read_tcp_table(TcpTable::tcp, buffers_.table, ignore_row).result.status,
             process.read_tcp_table(TcpTable::tcp6, buffers_.table, ignore_row).result.status,
@@ -230,8 +230,9 @@ TEST_F(LiveTest, BufferTooSmall) {
   EXPECT_EQ(self->read_snmp(std::span(buffers_.snmp).first(64), tcp).status, ReadStatus::too_long);
   EXPECT_EQ(tcp, SnmpTcp{});
   EXPECT_EQ(self->read_stat(std::span(buffers_.stat).first(16)).error().status, ReadStatus::too_long);
-  EXPECT_EQ(self->walk_socket_fds(std::span(buffers_.directory).first(8), [](uint64_t) {}).result,
-            (ReadResult{ReadStatus::failed, EINVAL}));
+  EXPECT_EQ(
+      self->walk_socket_fds(std::span(buffers_.directory).first(8), [](uint64_t, const char*) {}).result,
+      (ReadResult{ReadStatus::failed, EINVAL}));
 }
 
 TEST_F(LiveTest, PidsListed) {
@@ -288,7 +289,7 @@ TEST_F(LiveTest, LifeAndDeath) {
   const auto stat = process->read_stat(buffers_.stat);
   ASSERT_TRUE(stat);
   EXPECT_EQ(stat->state, 'Z');
-  EXPECT_EQ(process->walk_socket_fds(buffers_.directory, [](uint64_t) { FAIL(); }).fds, 0u);
+  EXPECT_EQ(process->walk_socket_fds(buffers_.directory, [](uint64_t, const char*) { FAIL(); }).fds, 0u);
   const Ends zombie = read_all(*process);
   EXPECT_EQ(zombie.environ, gone);
   EXPECT_EQ(zombie.fd, ok);
@@ -413,7 +414,7 @@ TEST_F(LiveTest, DeniedWithoutPrivilege) {
     if (!process) ::_exit(3);
     const Ends expected{ok, ok, denied, denied, ok, ok, ok, denied, ok, ok};
     if (read_all(*process) != expected) ::_exit(4);
-    const FdWalk walk = process->walk_socket_fds(buffers_.directory, [](uint64_t) {});
+    const FdWalk walk = process->walk_socket_fds(buffers_.directory, [](uint64_t, const char*) {});
     if (walk.result.err != EACCES || walk.fds != 0) ::_exit(5);
     ::_exit(0);
   });
@@ -584,8 +585,8 @@ TEST_P(LiveSocketTest, OwnedByInode) {
   EXPECT_EQ(server->local_port, connection.port);
 
   std::vector<uint64_t> inodes;
-  const FdWalk walk =
-      self->walk_socket_fds(buffers_.directory, [&](uint64_t inode) { inodes.push_back(inode); });
+  const FdWalk walk = self->walk_socket_fds(buffers_.directory,
+                                            [&](uint64_t inode, const char*) { inodes.push_back(inode); });
   EXPECT_TRUE(walk.result.ok());
   EXPECT_EQ(walk.sockets, inodes.size());
   EXPECT_EQ(walk.unreadable, 0u);
@@ -637,7 +638,7 @@ TEST_F(LiveTest, ManySockets) {
   }
   std::vector<uint64_t> inodes;
   const auto walk = self->walk_socket_fds(std::span(buffers_.directory).first(256),
-                                          [&](uint64_t inode) { inodes.push_back(inode); });
+                                          [&](uint64_t inode, const char*) { inodes.push_back(inode); });
   EXPECT_TRUE(walk.result.ok());
   for (const Fd& fd : listeners) ASSERT_EQ(std::count(inodes.begin(), inodes.end(), inode_of(fd)), 1);
   if (const auto count = self->fd_count()) {
@@ -645,6 +646,24 @@ TEST_F(LiveTest, ManySockets) {
     // The walk itself has the directory open.
     EXPECT_EQ(walk.fds, *count + 1);
   }
+}
+
+TEST_F(LiveTest, ASocketsProtocolIsToldByItsDescriptor) {
+  const Fd tcp(socket(AF_INET, SOCK_STREAM, 0)), unconnected(socket(AF_UNIX, SOCK_STREAM, 0));
+  const Fd file(::open("/dev/null", O_RDONLY));
+  const auto self = open(getpid());
+  ASSERT_TRUE(self);
+  const auto protocol_of = [&self](const Fd& fd) {
+    std::array<char, kSocketProtocolBytes> buffer;
+    const auto name = self->read_socket_protocol(std::to_string(fd.get()).c_str(), buffer);
+    return name ? std::string(*name) : "none";
+  };
+  EXPECT_EQ(protocol_of(tcp), "TCP");
+  EXPECT_EQ(protocol_of(unconnected).substr(0, 4), "UNIX");
+  EXPECT_EQ(protocol_of(file), "none");
+  std::array<char, kSocketProtocolBytes> buffer;
+  EXPECT_FALSE(self->read_socket_protocol("999999", buffer));
+  EXPECT_FALSE(self->read_socket_protocol(std::string(100, '1').c_str(), buffer));
 }
 
 TEST_F(LiveTest, NoTcp6IsAbsenceAndNoError) {
@@ -707,7 +726,8 @@ TEST_F(LiveTest, ReadingAllocatesNothing) {
     good = self->read_net_files_inode().has_value() && good;
     good = self->read_tcp_table(TcpTable::tcp, buffers_.table, on_row).result.ok() && good;
     good = self->read_tcp_table(TcpTable::tcp6, buffers_.table, on_row).result.ok() && good;
-    good = self->walk_socket_fds(buffers_.directory, [&](uint64_t) { ++sockets; }).result.ok() && good;
+    good = self->walk_socket_fds(buffers_.directory, [&](uint64_t, const char*) { ++sockets; }).result.ok() &&
+           good;
     good = self->fd_count().value_or(1) > 0 && good;
     good = !ProcessHandle::open(root_.get(), 2147483647) && good;
   }
