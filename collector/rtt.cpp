@@ -42,6 +42,19 @@ uint64_t growth_of(uint32_t bit, uint32_t have, uint32_t& counted, bool from_bir
   return grown;
 }
 
+// A 32-bit counter that wraps is behind by more than half of its range only where it began anew.
+bool is_behind(uint32_t now, uint32_t last) { return static_cast<int32_t>(now - last) < 0; }
+
+// Samples only grow until the entry begins anew. A lookup that overlaps that copies some of it emptied
+// already, and `resets` as it was.
+bool lost_samples(const kitty_flow& now, const RttHistogram& posted) {
+  if (now.rtt_sum_us < posted.sum_us) return true;
+  for (size_t i = 0; i < KITTY_RTT_BUCKETS; ++i) {
+    if (now.buckets[i] < posted.buckets[i]) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 RttCollector::RttCollector(FlowMaps& maps, Ledger& ledger)
@@ -49,6 +62,10 @@ RttCollector::RttCollector(FlowMaps& maps, Ledger& ledger)
 
 void RttCollector::add_counters(Flow& flow, const kitty_counters& now, Growth& growth) const {
   kitty_counters& last = flow.last;
+  if (flow.busy_unsure && (now.have & KITTY_HAVE_BUSY) != 0) {
+    if (is_behind(now.busy_jiffies, last.busy_jiffies)) last.busy_jiffies = 0;
+    flow.busy_unsure = false;
+  }
   const auto grow = [&](uint32_t bit, auto value, auto& before) {
     return growth_of(bit, now.have, flow.counted_have, flow.from_birth, value, before);
   };
@@ -72,21 +89,50 @@ void RttCollector::add_samples(Flow& flow, const kitty_flow& now, Growth& growth
   if (ended_tick_ != 0 && now.tick[slot] == ended_tick_) growth.rtt_min_us = now.tick_min_us[slot];
 }
 
+// Of a connection that is not the first on this inode, so it was born while the agent looked. Busy time goes
+// on where it is the same socket (tcp_disconnect of net/ipv4/tcp.c leaves it alone).
+void RttCollector::start_counters(Flow& flow) {
+  const uint32_t busy_jiffies = flow.last.busy_jiffies;
+  flow.last = {};
+  flow.last.busy_jiffies = busy_jiffies;
+  flow.counted_have &= KITTY_HAVE_BUSY;
+  flow.busy_unsure = flow.counted_have != 0;
+  flow.from_birth = true;
+  flow.listed_us = 0;
+}
+
 // Does nothing where `hash` is the connection that is counted already.
 void RttCollector::start_connection(Flow& flow, uint32_t hash, const procfs::IpAddress& remote) {
   if (flow.hash == hash) return;
-  if (flow.hash != 0) {  // not the first on this inode, so it was born while the agent looked
-    flow.last = {};
-    flow.counted_have = 0;
-    flow.from_birth = true;
+  if (flow.hash != 0) {
+    start_counters(flow);
+    flow.begun_by_listing = false;
+    flow.begun_us = 0;
   }
   flow.hash = hash;
   flow.remote = remote;
+  flow.tick_busy_ns = 0;
 }
 
-void RttCollector::post(const Flow& flow, const Growth& growth) {
+// The entry began anew: with another connection, or the same addresses and ports once more.
+void RttCollector::restart_entry(Flow& flow, const kitty_flow& now, uint64_t now_ns) {
+  if (now.resets != flow.resets && now.hash == flow.hash) {
+    if (!flow.begun_by_listing) start_counters(flow);
+    flow.begun_by_listing = false;
+  }
+  flow.resets = now.resets;
+  flow.posted = {};
+  flow.held_ns = now_ns;
+}
+
+// A peer's busy time is that of its busiest socket in a tick. Entry and listing may both tell of one socket
+// in the same tick, so what is posted is the socket's sum.
+void RttCollector::post(Flow& flow, Growth& growth) {
   samples_ += growth.rtt_count;
-  if (growth.any()) ledger_.of(flow.owner).add(flow.remote, growth);
+  if (!growth.any()) return;
+  flow.tick_busy_ns += growth.busy_ns;
+  growth.busy_ns = flow.tick_busy_ns;
+  ledger_.of(flow.owner).add(flow.remote, growth);
 }
 
 void RttCollector::take_pending(uint64_t inode, Flow& flow, const kitty_flow& now, Growth& growth) {
@@ -114,21 +160,18 @@ void RttCollector::drop_pending(uint64_t inode, Flow& flow) {
 }
 
 void RttCollector::read_flow(uint64_t inode, Flow& flow, uint64_t now_ns) {
+  flow.tick_busy_ns = 0;
   kitty_flow now;
   if (!maps_.read_owned(inode, now)) return;
   Growth growth;
   if (flow.pending_due) take_pending(inode, flow, now, growth);
   if (flow.pending_left && knows_shown(now)) drop_pending(inode, flow);
   if (now.hash != 0) {
-    if (now.resets != flow.resets) {
-      flow.resets = now.resets;
-      flow.posted = {};
-      flow.held_ns = now_ns;
-    }
+    if (now.resets != flow.resets || lost_samples(now, flow.posted)) restart_entry(flow, now, now_ns);
     start_connection(flow, now.hash, remote_of(now));
     if (flow.held_ns == 0) {
       add_samples(flow, now, growth);
-      add_counters(flow, now.counters, growth);
+      if (now.counters.us >= flow.begun_us) add_counters(flow, now.counters, growth);
     }
   }
   post(flow, growth);
@@ -141,6 +184,17 @@ void RttCollector::take_listed(Flow& flow, const Connection& connection) {
   if (flow.hash == 0) start_connection(flow, connection.hash, connection.remote);
   if (flow.hash != connection.hash)
     return;  // of the connection before, or of one that the next sample tells of
+  const kitty_counters& now = connection.counters;
+  if ((now.have & KITTY_HAVE_SEGS_OUT) != 0 && now.us > flow.listed_us) {
+    // Against the listing before alone: an entry's word may be older or newer.
+    if (flow.listed_us != 0 && is_behind(now.segs_out, flow.listed_segs_out)) {
+      start_counters(flow);
+      flow.begun_us = now.us;
+      flow.begun_by_listing = true;
+    }
+    flow.listed_us = now.us;
+    flow.listed_segs_out = now.segs_out;
+  }
   Growth growth;
   add_counters(flow, connection.counters, growth);
   post(flow, growth);
@@ -190,17 +244,22 @@ void RttCollector::follow(const ProcessState& state) {
       auto [entry, added] = flows_.try_emplace(socket.inode);
       Flow& flow = entry->second;
       if (added) {
-        flow.from_birth = !socket.older_than_agent;
-        flow.pending_due = true;
+        flow.from_birth = !socket.older_than_agent && !socket.handed;
+        flow.pending_due = !socket.handed;
       }
       // Flows taken up now wait for the next read() before `pending` is read.
+      if (flow.owner != process.id) flow.tick_busy_ns = 0;
       flow.owner = process.id;
       if (flow.held_ns != 0 && socket.listed_ns > flow.held_ns) flow.held_ns = 0;
       if (!flow.measured) {
         flow.measured = maps_.own(socket.inode) == OwnResult::owned;
         if (added && !flow.measured) ++owned_full_;
+        if (!flow.measured) flow.pending_due = false;
+        if (flow.measured && !flow.pending_due) maps_.drop_pending(socket.inode);
       }
       if (socket.connected) take_listed(flow, socket.connection);
+      // Once there is room in the table it starts where it is.
+      if (!flow.measured && flow.counted_have == 0) flow.from_birth = false;
       flow.seen = generation_;
     }
   }

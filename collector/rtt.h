@@ -9,6 +9,10 @@
 //
 // An inode that turns out to carry another connection than before may have another owner by now: what the new
 // connection does is posted only once its holder has been listed again.
+//
+// Counters start at a socket's birth where its owner opened it and the agent was there, else where they are
+// when the socket is first seen: what another process did with it is not its owner's. Counters that fall
+// begin anew: the socket was disconnected and connected to the same peer again.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +46,14 @@ class RttCollector {
     uint32_t resets = 0;  // as the flow entry counted them when it was last read
     RttHistogram posted;
     kitty_counters last{};
-    uint32_t counted_have = 0;  // counters whose starting point is set
-    bool from_birth = true;     // counters start at the socket's birth, not at first sight
+    uint32_t counted_have = 0;      // counters whose starting point is set
+    bool from_birth = true;         // counters start at the socket's birth, not at first sight
+    bool busy_unsure = false;       // busy time may have begun anew with the connection, or gone on
+    bool begun_by_listing = false;  // a listing saw counters begin anew, which the entry may have yet to tell
+    uint64_t begun_us = 0;   // that listing's time: what the entry counted before is the connection's before
+    uint64_t listed_us = 0;  // of the latest listing with counters; 0: none of this connection
+    uint32_t listed_segs_out = 0;
+    uint64_t tick_busy_ns = 0;  // posted in this tick
     bool pending_due = false;   // what `pending` has is not counted yet
     bool pending_left = false;  // it is, but the entry is still wanted
     bool measured = false;      // has an entry in `owned`; tried again while the table is full
@@ -58,8 +68,10 @@ class RttCollector {
   void take_listed(Flow& flow, const Connection& connection);
   void add_samples(Flow& flow, const kitty_flow& now, Growth& growth) const;
   void add_counters(Flow& flow, const kitty_counters& now, Growth& growth) const;
+  static void start_counters(Flow& flow);
   static void start_connection(Flow& flow, uint32_t hash, const procfs::IpAddress& remote);
-  void post(const Flow& flow, const Growth& growth);
+  static void restart_entry(Flow& flow, const kitty_flow& now, uint64_t now_ns);
+  void post(Flow& flow, Growth& growth);
 
   FlowMaps& maps_;
   Ledger& ledger_;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 
+#include "collector/clock.h"
 #include "collector/embedded_object.h"
 #include "collector/rtt.h"
 #include "kernel_tests.h"
@@ -14,7 +15,8 @@
 namespace kitty::collector {
 namespace {
 
-constexpr uint32_t kAll = KITTY_HAVE_SEGS_OUT | KITTY_HAVE_BYTES_SENT | KITTY_HAVE_TOTAL_RETRANS;
+constexpr uint32_t kAll =
+    KITTY_HAVE_SEGS_OUT | KITTY_HAVE_BYTES_SENT | KITTY_HAVE_TOTAL_RETRANS | KITTY_HAVE_BUSY;
 constexpr uint64_t kSecond = 1'000'000'000;
 constexpr size_t kBucket1Ms = 6;  // <= 1000 us
 
@@ -97,6 +99,24 @@ class RttCollectorTest : public ::testing::Test {
     socket.connection.counters.segs_out = segs;
     socket.connection.counters.have = KITTY_HAVE_SEGS_OUT;
     return socket;
+  }
+  // As a listing at `us` has it.
+  static OwnedSocket listed_at(uint64_t us, uint32_t segs, uint32_t busy_jiffies = 0) {
+    OwnedSocket socket = listed(10, 7, 2, segs);
+    socket.listed_ns = us * 1000;
+    socket.connection.counters.us = us;
+    socket.connection.counters.busy_jiffies = busy_jiffies;
+    socket.connection.counters.have |= KITTY_HAVE_BUSY;
+    return socket;
+  }
+  static kitty_flow flow_at(uint64_t us, uint32_t segs, uint32_t busy_jiffies = 0) {
+    kitty_flow now = towards(2, flow(1, 100, segs));
+    now.counters.us = us;
+    now.counters.busy_jiffies = busy_jiffies;
+    return now;
+  }
+  uint64_t segments_sent(size_t process = 0) const {
+    return metrics_.processes[process].own->tcp.segments_sent;
   }
   static procfs::IpAddress address(uint8_t last) {
     return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, last};
@@ -310,6 +330,138 @@ TEST_F(RttCollectorTest, ANewOwnerStartsWhereTheOldOneStopped) {
   EXPECT_EQ(metrics_.processes[0].own->tcp.segments_sent, 6U);
   EXPECT_EQ(metrics_.processes[1].own->rtt.buckets[kBucket1Ms], 3U);
   EXPECT_EQ(metrics_.processes[1].own->tcp.segments_sent, 4U);
+}
+
+TEST_F(RttCollectorTest, BusyTimeThatEntryAndListingTellInOneTickIsAddedUp) {
+  tick({{1, {listed_at(1000, 1)}}}, kSecond);
+  again(20 * kSecond);  // so that there is credit for all that follows
+  put(owned_, 10, flow_at(2000, 2, 60));
+  tick({{1, {listed_at(3000, 3, 100)}}}, 30 * kSecond);
+  ASSERT_NE(peer("10.0.0.2"), nullptr);
+  EXPECT_EQ(peer("10.0.0.2")->busy_ns, 100 * jiffy_ns());
+  put(owned_, 10, flow_at(4000, 4, 130));
+  again(31 * kSecond);
+  EXPECT_EQ(peer("10.0.0.2")->busy_ns, 130 * jiffy_ns()) << "what the tick before has told is not told again";
+}
+
+TEST_F(RttCollectorTest, ALookupThatOverlapsAResetDoesNotWrap) {
+  tick({{1, {fresh(10)}}}, kSecond);
+  put(owned_, 10, flow(5, 500, 100));
+  again(2 * kSecond);
+  kitty_flow torn = flow(0, 0, 100);  // emptied so far, and the rest as it was
+  torn.rtt_sum_us = 500;
+  put(owned_, 10, torn);
+  again(3 * kSecond);
+  kitty_flow next = flow(2, 50, 3);
+  next.resets = 1;
+  put(owned_, 10, next);
+  again(4 * kSecond);
+  tick({{1, {fresh(10, 5 * kSecond)}}}, 6 * kSecond);
+  again(7 * kSecond);
+  EXPECT_EQ(metrics_.processes[0].own->rtt.buckets[kBucket1Ms], 7U);
+  EXPECT_EQ(metrics_.processes[0].own->rtt.sum_us, 550U);
+  EXPECT_EQ(segments_sent(), 103U);
+}
+
+// connect(2) to AF_UNSPEC, then to the same address and port from the same: sk_hash is what it was.
+TEST_F(RttCollectorTest, TheSameTupleUsedAgainCountsOnFromItsBirth) {
+  tick({{1, {listed_at(1000, 90, 7)}}}, kSecond);
+  put(owned_, 10, flow_at(1500, 100, 9));
+  again(20 * kSecond);
+  kitty_flow next = flow_at(2000, 5, 11);
+  next.resets = 1;
+  put(owned_, 10, next);
+  again(21 * kSecond);
+  EXPECT_EQ(segments_sent(), 100U) << "it may be another's by now";
+  tick({{1, {listed_at(22'000'000, 6, 12)}}}, 23 * kSecond);
+  EXPECT_EQ(segments_sent(), 106U);
+  EXPECT_EQ(peer("10.0.0.2")->busy_ns, 12 * jiffy_ns()) << "busy time goes on where it was";
+  tick({{1, {listed_at(24'000'000, 8, 12)}}}, 25 * kSecond);
+  EXPECT_EQ(segments_sent(), 108U);
+}
+
+TEST_F(RttCollectorTest, TheSameTupleUsedAgainIsSeenByListingsAlone) {
+  tick({{1, {listed_at(1000, 90)}}}, kSecond);
+  put(owned_, 10, flow_at(1500, 100));
+  again(2 * kSecond);
+  tick({{1, {listed_at(2000, 3)}}}, 3 * kSecond);
+  EXPECT_EQ(segments_sent(), 103U);
+  again(4 * kSecond);
+  EXPECT_EQ(segments_sent(), 103U) << "the entry still tells of the connection before";
+  kitty_flow next = flow_at(2500, 8);
+  next.resets = 1;
+  put(owned_, 10, next);
+  again(5 * kSecond);
+  tick({{1, {listed_at(6'000'000, 9)}}}, 7 * kSecond);
+  EXPECT_EQ(segments_sent(), 109U) << "the entry's reset is the one that was counted";
+}
+
+TEST_F(RttCollectorTest, AnOlderWordOfACounterIsNoNewConnection) {
+  tick({{1, {listed_at(1000, 50)}}}, kSecond);
+  put(owned_, 10, flow_at(3000, 60));
+  again(2 * kSecond);
+  tick({{1, {listed_at(2000, 55)}}}, 3 * kSecond);
+  EXPECT_EQ(segments_sent(), 60U);
+}
+
+TEST_F(RttCollectorTest, AnotherTupleOnTheSocketDoesNotBringItsBusyTimeAgain) {
+  tick({{1, {listed_at(1000, 90, 7)}}}, kSecond);
+  again(20 * kSecond);
+  kitty_flow next = flow_at(2000, 5, 9);
+  next.resets = 1;
+  next.hash = 8;
+  put(owned_, 10, next);
+  again(21 * kSecond);
+  tick({{1, {fresh(10, 22 * kSecond)}}}, 23 * kSecond);
+  again(24 * kSecond);
+  EXPECT_EQ(segments_sent(), 95U);
+  EXPECT_EQ(peer("10.0.0.2")->busy_ns, 9 * jiffy_ns());
+}
+
+TEST_F(RttCollectorTest, AnotherSocketsBusyTimeOnTheInodeCountsFromItsBirth) {
+  tick({{1, {listed_at(1000, 90, 70)}}}, kSecond);
+  again(20 * kSecond);
+  kitty_flow next = flow_at(2000, 5, 9);
+  next.resets = 1;
+  next.hash = 8;
+  put(owned_, 10, next);
+  again(21 * kSecond);
+  tick({{1, {fresh(10, 22 * kSecond)}}}, 23 * kSecond);
+  again(24 * kSecond);
+  EXPECT_EQ(peer("10.0.0.2")->busy_ns, 79 * jiffy_ns());
+}
+
+TEST_F(RttCollectorTest, ASocketHandedOverByAnotherProcessStartsWhereItIs) {
+  OwnedSocket socket = listed(10, 7, 2, 4000);
+  socket.handed = true;
+  put(pending_, 10, towards(2, flow(30, 9000, 3990, 12, 1 << 20)));
+  tick({{1, {socket}}}, kSecond);
+  again(2 * kSecond);
+  EXPECT_EQ(segments_sent(), 0U);
+  EXPECT_EQ(metrics_.processes[0].own->rtt.buckets[kBucket1Ms], 0U) << "another's round trips";
+  EXPECT_FALSE(has(pending_, 10));
+  put(owned_, 10, towards(2, flow(1, 100, 4007, 12, (1 << 20) + 7)));
+  again(3 * kSecond);
+  EXPECT_EQ(segments_sent(), 7U);
+  EXPECT_EQ(metrics_.processes[0].own->rtt.buckets[kBucket1Ms], 1U);
+}
+
+TEST_F(RttCollectorTest, ASocketThatFoundNoRoomAtFirstStartsWhereItIs) {
+  for (uint64_t inode = 1000; inode < 1000 + KITTY_MAX_OWNED_FLOWS; ++inode) put(owned_, inode, {});
+  put(pending_, 10, flow(30, 9000, 3990));
+  tick({{1, {fresh(10)}}}, kSecond);
+  EXPECT_EQ(metrics_.agent.full.owned, 1U);
+  const uint64_t freed = 1000;
+  ASSERT_EQ(loader::sys::delete_element(owned_, &freed), 0);
+  tick({{1, {fresh(10)}}}, 2 * kSecond);
+  ASSERT_TRUE(has(owned_, 10));
+  put(owned_, 10, flow(1, 100, 4000));
+  again(3 * kSecond);
+  EXPECT_EQ(segments_sent(), 0U);
+  EXPECT_EQ(metrics_.processes[0].own->rtt.buckets[kBucket1Ms], 1U);
+  put(owned_, 10, flow(2, 200, 4007));
+  again(4 * kSecond);
+  EXPECT_EQ(segments_sent(), 7U);
 }
 
 TEST_F(RttCollectorTest, AFullTableIsCountedAndTheRestStillMeasured) {
