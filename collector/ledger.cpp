@@ -121,29 +121,49 @@ void Account::take_connections(std::span<const OwnedSocket> sockets) {
   }
 }
 
+Account& Ledger::open_account(const WatchedProcess& process) {
+  Book& book = books_[process.id];
+  const RankLabels& labels = process.labels;
+  const auto is_its = [&labels](const Page& page) {
+    return page.rank == labels.rank && page.job == labels.job;
+  };
+  if (!book.pages.empty() && is_its(book.pages[book.open])) return book.current();
+  auto page = std::ranges::find_if(book.pages, is_its);
+  if (page == book.pages.end()) {
+    if (book.pages.size() == kMaxAccounts) book.pages.erase(book.pages.begin());
+    page = book.pages.insert(book.pages.end(), {labels.rank, labels.job, {}});
+    page->account.own_.have = have_.value_or(0);
+  }
+  book.open = static_cast<size_t>(page - book.pages.begin());
+  return book.current();
+}
+
 void Ledger::follow(const ProcessState& state) {
   ++generation_;
   for (const WatchedProcess& process : state.processes) {
-    auto [entry, added] = accounts_.try_emplace(process.id);
-    Account& account = entry->second;
-    if (added) account.own_.have = have_.value_or(0);
+    Account& account = open_account(process);
     account.seen_ = generation_;
     account.generation_ = generation_;
     account.take_connections(process.sockets);
   }
-  std::erase_if(accounts_, [this](const auto& entry) { return entry.second.seen_ != generation_; });
+  std::erase_if(books_, [this](const auto& entry) { return entry.second.current().seen_ != generation_; });
 }
 
 void Ledger::end_tick(uint64_t now_ns, Metrics& metrics) {
   const uint64_t elapsed_ns = last_tick_ns_ == 0 ? 0 : now_ns - last_tick_ns_;
   last_tick_ns_ = now_ns;
-  for (auto& [id, account] : accounts_) account.end_tick(now_ns, elapsed_ns);
+  for (auto& [id, book] : books_) {
+    for (Page& page : book.pages) page.account.end_tick(now_ns, elapsed_ns);
+  }
   for (size_t i = 0; i < metrics.processes.size(); ++i) {
-    const Account& account = accounts_.at(metrics.state->processes[i].id);
+    const WatchedProcess& watched = metrics.state->processes[i];
+    const Account& account = of(watched.id);
     ProcessMetrics& process = metrics.processes[i];
     process.peers = account.peers_;
-    process.own = have_ ? &account.own_ : nullptr;
+    process.own = nullptr;
     process.rtt_us.reset();
+    if (!have_ || watched.flows_unseen) continue;
+    process.own = &account.own_;
     if (account.rtt_taken_ns_ != 0 && now_ns - account.rtt_taken_ns_ <= kRttStaleNs)
       process.rtt_us = account.rtt_us_;
   }

@@ -1,11 +1,13 @@
 // What each watched process's own sockets did, in all and by peer: the sums behind the exported counters.
-// They live as long as the process is watched and only grow, whatever becomes of the sockets. Runs on the
-// tick's thread only; a tick in which no peer is new allocates nothing.
+// They live as long as the process is watched and only grow, whatever becomes of the sockets. What a program
+// did stays under its rank and job: where an execve(2) changes these, the next program's sums begin at zero.
+// Runs on the tick's thread only; a tick in which no peer is new allocates nothing.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -22,6 +24,8 @@ inline constexpr uint64_t kRttStaleNs = 10'000'000'000;
 // Busy time is learned late when nothing is acknowledged; up to this much is made up for in one tick. Beyond
 // the time that has passed nothing counts: a peer with several sockets is busy once.
 inline constexpr uint64_t kMaxBusyCreditNs = 10'000'000'000;
+// Ranks and jobs that a process has had, with their sums, should it go back to one; the oldest go first.
+inline constexpr size_t kMaxAccounts = 8;
 
 // What one socket did since it was last looked at.
 struct Growth {
@@ -73,17 +77,32 @@ class Ledger {
   // `have`: the counters this kernel gives (enum kitty_have); absent without an RTT hook.
   explicit Ledger(std::optional<uint32_t> have) : have_(have) {}
 
-  // Opens an account for every process of `state` that has none, closes those of processes it no longer
-  // lists, and takes over which peers there are and what is queued for them.
+  // Opens an account for every process of `state` that has none under its rank and job, closes those of
+  // processes it no longer lists, and takes over which peers there are and what is queued for them.
   void follow(const ProcessState& state);
   // The account of a process of the latest state. Valid until the next follow().
-  [[nodiscard]] Account& of(const procfs::ProcessId& id) { return accounts_.at(id); }
+  [[nodiscard]] Account& of(const procfs::ProcessId& id) { return books_.at(id).current(); }
   // Ends the tick: latest values are settled, and put into the metrics of the latest state's processes.
   void end_tick(uint64_t now_ns, Metrics& metrics);
 
  private:
+  // What a series of its is told from others by, beside the pid.
+  struct Page {
+    std::string rank, job;
+    Account account;
+  };
+  // One process's accounts.
+  struct Book {
+    std::vector<Page> pages;
+    size_t open = 0;
+    [[nodiscard]] Account& current() { return pages[open].account; }
+    [[nodiscard]] const Account& current() const { return pages[open].account; }
+  };
+
+  Account& open_account(const WatchedProcess& process);
+
   const std::optional<uint32_t> have_;
-  std::unordered_map<procfs::ProcessId, Account, ProcessIdHash> accounts_;
+  std::unordered_map<procfs::ProcessId, Book, ProcessIdHash> books_;
   uint64_t generation_ = 0;
   uint64_t last_tick_ns_ = 0;
 };

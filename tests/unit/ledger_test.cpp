@@ -154,5 +154,48 @@ TEST_F(LedgerTest, AnotherProcessOfTheSamePidStartsAtZero) {
   EXPECT_TRUE(metrics_.processes[0].peers.empty());
 }
 
+// A launcher's child has its parent's labels until it executes the rank's program; a program may execute
+// another rank's.
+TEST_F(LedgerTest, AnotherRankOrJobAfterAnExecStartsAtZeroAndNoSumFalls) {
+  const auto follow_as = [this](std::string rank, std::string job) {
+    auto state = std::make_shared<ProcessState>();
+    WatchedProcess& process = state->processes.emplace_back();
+    process.id = kId;
+    process.labels = {.rank = std::move(rank), .job = std::move(job), .local_rank = {}, .world_size = {}};
+    ledger_.follow(*state);
+    metrics_.state = state;
+    metrics_.processes.assign(1, {});
+    end_tick();
+    return metrics_.processes[0].own->tcp.segments_sent;
+  };
+  EXPECT_EQ(follow_as("0", "a"), 0U);
+  add(2, 9);
+  EXPECT_EQ(follow_as("0", "a"), 9U);
+  EXPECT_EQ(follow_as("1", "a"), 0U);
+  EXPECT_TRUE(metrics_.processes[0].peers.empty());
+  EXPECT_FALSE(metrics_.processes[0].rtt_us);
+  add(2, 4);
+  EXPECT_EQ(follow_as("1", "a"), 4U);
+  EXPECT_EQ(sum_of_peers(), 4U);
+  EXPECT_EQ(follow_as("1", "b"), 0U);
+  EXPECT_EQ(follow_as("0", "a"), 9U) << "a series that comes back goes on where it was";
+  for (size_t i = 0; i < 2 * kMaxAccounts; ++i) EXPECT_EQ(follow_as(std::to_string(100 + i), "a"), 0U);
+  EXPECT_EQ(metrics_.processes[0].own->have, uint32_t{KITTY_HAVE_SEGS_OUT});
+}
+
+TEST_F(LedgerTest, WhereSomeFlowsAreUnseenNothingIsASum) {
+  auto state = std::make_shared<ProcessState>();
+  WatchedProcess& process = state->processes.emplace_back();
+  process.id = kId;
+  process.flows_unseen = true;
+  ledger_.follow(*state);
+  metrics_.state = state;
+  metrics_.processes.assign(1, {});
+  add(2, 9);
+  end_tick();
+  EXPECT_EQ(metrics_.processes[0].own, nullptr);
+  EXPECT_FALSE(metrics_.processes[0].rtt_us);
+}
+
 }  // namespace
 }  // namespace kitty::collector
