@@ -1,12 +1,16 @@
 #include "collector/loopback_pair.h"
 
 #include <arpa/inet.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <string_view>
 
 namespace kitty::collector {
 
@@ -19,6 +23,13 @@ void set_options(const Fd& end) {
   setsockopt(end.get(), SOL_SOCKET, SO_RCVTIMEO, &kTimeout, sizeof kTimeout);
   setsockopt(end.get(), SOL_SOCKET, SO_SNDTIMEO, &kTimeout, sizeof kTimeout);
   setsockopt(end.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+bool loopback_is_down(const Fd& any_socket) {
+  ifreq request{};
+  constexpr std::string_view kLoopback = "lo";
+  std::ranges::copy(kLoopback, request.ifr_name);
+  return ioctl(any_socket.get(), SIOCGIFFLAGS, &request) == 0 && (request.ifr_flags & IFF_UP) == 0;
 }
 
 }  // namespace
@@ -38,7 +49,12 @@ Result<LoopbackPair> connect_loopback_pair(std::string_view operation) {
   if (bind(listener.get(), generic, size) != 0) return failed("bind 127.0.0.1");
   if (listen(listener.get(), 1) != 0) return failed("listen");
   if (getsockname(listener.get(), generic, &size) != 0) return failed("getsockname");
-  if (connect(pair.client.get(), generic, size) != 0) return failed("connect 127.0.0.1");
+  if (connect(pair.client.get(), generic, size) != 0) {
+    const int err = errno;
+    const bool down = loopback_is_down(pair.client);
+    return fail(operation, "connect 127.0.0.1", err,
+                down ? "the interface lo is down in this network namespace: ip link set lo up" : "");
+  }
   pair.server = Fd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (!pair.server) return failed("accept");
   set_options(pair.server);

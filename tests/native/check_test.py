@@ -358,6 +358,35 @@ def other_files(kitty):
     return btf.row("BTF")["detail"]
 
 
+def loopback_down(kitty):
+    """In a network namespace whose lo is down no hook can be tested: said by name, with the command that mends it."""
+    seen = Outcome(kitty, prefix=["unshare", "--net"])
+    for what, name in (("hook", "tp_btf/tcp_probe"), ("hook", "iter/task_file")):
+        detail = seen.row(what, name)["detail"]
+        expect("the interface lo is down" in detail, f"{name}: {detail}")
+    expect(seen.hook == "none" and seen.fix == "sudo ip link set lo up", seen.text)
+    up = Outcome(kitty, prefix=["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$0" "$@"'])
+    expect(up.hook != "none", up.text)
+    return seen.fix
+
+
+def btf_that_never_ends(kitty):
+    """--btf of a FIFO, a device or 400 MB is refused at once."""
+    said = []
+    with tempfile.TemporaryDirectory() as folder:
+        fifo, huge = os.path.join(folder, "fifo"), os.path.join(folder, "huge")
+        os.mkfifo(fifo)
+        with open(huge, "wb") as file:
+            file.truncate(400 << 20)
+        for path, reason in ((fifo, "not a regular file"), ("/dev/zero", "not a regular file"), (huge, "400 MiB")):
+            since = time.monotonic()
+            seen = Outcome(kitty, f"--btf={path}")
+            detail = seen.row("BTF")["detail"]
+            expect(path in detail and reason in detail and seen.hook == "none", seen.text)
+            said.append(f"{reason} ({time.monotonic() - since:.1f} s)")
+    return ", ".join(said)
+
+
 def usage(kitty):
     """A wrong flag or address is exit status 3 and one line that names it; --help prints and ends."""
     lines = []
@@ -383,7 +412,7 @@ def main():
         return 77
     cases = [
         everything, nothing_left, nobody, each_capability, confined, surroundings, addresses, watched, alone, hidden,
-        empty_chroot, other_files, usage,
+        empty_chroot, other_files, loopback_down, btf_that_never_ends, usage,
     ]  # fmt: skip
     with Lab(), tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
