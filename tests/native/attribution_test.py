@@ -543,8 +543,80 @@ def early_samples(stage):
     return text
 
 
+def exec_other_rank(stage):
+    """A program that executes another rank's: what the old one did stays under its label, the new one starts at 0."""
+    old = stage.worker(stage.namespace(7000), "5")
+    old.ask("connect", address="127.0.0.1", port=7000)
+    old.ask("send", interval_s=INTERVAL_S)
+    stage.wait_over(BYTES, old, 0)
+    time.sleep(2)
+    old_truth = old.ask("pause")
+    expect_own(stage.settled(), old, old_truth, "the old rank")
+    new = stage.exec(old, "6", {"KITTY_WATCH": "1", "RANK": "6", "JOB_NAME": JOB})
+    stage.wait_shown(new)
+    new.ask("connect", address="127.0.0.1", port=7000)
+    new.ask("send", interval_s=INTERVAL_S)
+    stage.wait_over(BYTES, new, 0)
+    time.sleep(2)
+    new_truth, end = new.ask("pause"), stage.settled()
+    expect_own(end, new, new_truth, "the new rank")
+    highest = stage.highest(BYTES, new, 0)
+    expect(highest <= new_truth["bytes"], f"expected up to {new_truth['bytes']} of rank 6, seen {highest}")
+    expect(not end.find(BYTES, **old.labels), "expected no series of rank 5 any more")
+    return f"{old_truth['bytes'] / 1e6:.1f} MB of rank 5, then {new_truth['bytes'] / 1e6:.1f} of rank 6"
+
+
+def tuple_again(stage):
+    """A socket disconnected (AF_UNSPEC) and connected with the same four numbers at once: its bytes go on counting."""
+    worker = stage.worker(stage.namespace(7000), "0")
+    worker.ask("connect", address="127.0.0.1", port=7000, source_port=40000)
+    worker.ask("send", interval_s=INTERVAL_S)
+    stage.wait_over(BYTES, worker, 0)
+    time.sleep(2)
+    worker.ask("pause")
+    stage.settled()
+    before = worker.ask("connect_again")
+    time.sleep(0.1)
+    worker.ask("send", interval_s=INTERVAL_S)
+    time.sleep(4)
+    after, end = worker.ask("pause"), stage.settled()
+    seen = shown(end, BYTES, worker)
+    expect_near("the bytes of both connections", seen, before["bytes"] + after["bytes"], 2 * SLACK_BYTES)
+    segments = before["segments"] + after["segments"]
+    # What the first one sent last of all, and the second one's last byte, as expect_socket says.
+    expect_near("the segments", shown(end, SEGMENTS, worker), segments, 2 * SLACK_SEGMENTS, above=2)
+    return f"{before['bytes'] / 1e6:.1f} and {after['bytes'] / 1e6:.1f} MB, {seen / 1e6:.1f} in all"
+
+
+def mptcp(stage):
+    """A rank whose connection is MPTCP: its subflow's round trips and bytes are its own."""
+    try:
+        socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262).close()
+    except OSError as error:
+        raise Missing(f"MPTCP sockets ({error.strerror})") from None
+    namespace = stage.namespace()
+    stage.lab.start(namespace, sys.executable, "-IS", PROGRAM, "mptcp-echo", "127.0.0.1", "7000", "120")
+    stage._wait_listening(namespace, 7000)
+    worker = stage.worker(namespace, "0")
+    worker.ask("connect", address="127.0.0.1", port=7000, mptcp=True)
+    worker.ask("send", interval_s=INTERVAL_S)
+    stage.wait_over(BYTES, worker, 0)
+    before, middle = worker.ask("stop_sending")["messages"], stage.settled()
+    worker.ask("send", interval_s=INTERVAL_S)
+    time.sleep(4)
+    sent, end = worker.ask("stop_sending")["messages"], stage.settled()
+    expect_near("bytes", shown(end, BYTES, worker), sent * MESSAGE_BYTES, SLACK_BYTES)
+    # The samples of the first second are lost where the namespace is new.
+    samples = shown(end, SAMPLES, worker) - shown(middle, SAMPLES, worker)
+    expect(samples >= 0.9 * (sent - before), f"expected a sample a message, seen {samples:.0f} of {sent - before}")
+    peers = [labels["peer"] for labels, _ in end.find("kitty_peer_segments_sent_total", **worker.labels)]
+    expect(peers == ["127.0.0.1"], f"expected the one peer, seen {peers}")
+    return f"{samples:.0f} samples of {sent - before} messages, {shown(end, BYTES, worker) / 1e6:.1f} MB"
+
+
 SHARED = (
-    fork, scm_rights, two_in_one_namespace, port_reuse, same_tuple, wiped_environ, environments, exec, early_samples,
+    fork, scm_rights, two_in_one_namespace, port_reuse, same_tuple, tuple_again, mptcp, wiped_environ, environments, exec,
+    exec_other_rank, early_samples,
 )  # fmt: skip
 
 
@@ -754,7 +826,78 @@ def agent_restart(kitty):
     )
 
 
-ALONE = (pid_reuse, namespace_reuse, agent_restart)
+def handed_socket(kitty):
+    """A socket older than the agent that comes to a running rank, or to a new one, brings nothing of its past."""
+    with Stage(None, "handed_socket") as stage:
+        namespace = stage.namespace(7000)
+        unwatched = {"JOB_NAME": JOB}
+        givers = [stage.worker(namespace, "", environment=unwatched) for _ in range(2)]
+        running = stage.worker(namespace, "0")
+        for giver in givers:
+            giver.ask("connect", address="127.0.0.1", port=7000)
+            giver.ask("count", messages=300, interval_s=0.001)
+        figures = []
+        with Agent(kitty, port=9314, wanted=Agent.EVERYTHING) as agent:
+            stage.agent = agent
+            stage.wait_shown(running, 20)
+            time.sleep(2 * SETTLED_S)
+            # More of a past, which the agent's own time has seen.
+            pasts = [giver.ask("count", messages=300, interval_s=0.001) for giver in givers]
+            givers[0].pass_socket_to(running)
+            givers[0].ask("close")
+            # The other's child becomes a rank by executing its program, and the socket goes on with it.
+            heir = stage.fork(givers[1])
+            givers[1].tell("exit")
+            givers[1].wait_ended()
+            heir.tell("exec_keeping", environment={"PATH": os.environ["PATH"], "KITTY_WATCH": "1", "RANK": "1",
+                                                   "JOB_NAME": JOB})  # fmt: skip
+            rank = stage.accept({"rank": "1", "job": JOB})
+            for worker, past in ((running, pasts[0]), (rank, pasts[1])):
+                worker.ask("send", interval_s=INTERVAL_S)
+                stage.wait_over(BYTES, worker, 0)
+            time.sleep(3)
+            for worker, past, which in ((running, pasts[0], "handed"), (rank, pasts[1], "inherited")):
+                truth, end = worker.ask("pause"), stage.settled()
+                for name, key, slack in COUNTERS:
+                    since = truth[key] - past[key]
+                    highest = stage.highest(name, worker, 0)
+                    expect(
+                        highest <= since + (key == "segments"), f"{which}: expected {name} up to {since}, seen {highest}"
+                    )
+                samples = stage.highest(SAMPLES, worker, 0)
+                expect(0 < samples <= truth["messages"] + 2, f"{which}: {samples} samples of {truth['messages']}")
+                seen = shown(end, BYTES, worker)
+                expect(seen >= 0.3 * (truth["bytes"] - past["bytes"]), f"{which}: expected it to be counted, seen {seen}")
+                figures.append(f"{which}: {seen / 1e6:.1f} of {(truth['bytes'] - past['bytes']) / 1e6:.1f} MB since, "
+                               f"{past['bytes'] / 1e6:.1f} before")  # fmt: skip
+            check_every_scrape(agent)
+    return "; ".join(figures)
+
+
+def other_namespace(kitty):
+    """Where net/tcp is the source, what a rank has queued in a namespace that it has left is absent, not 0."""
+    queue = "net_tcp_tx_queue_bytes"
+    with Stage(None, "other_namespace") as stage:
+        namespace = stage.namespace()
+        left, stays = (stage.worker(namespace, rank) for rank in ("0", "1"))
+        sent = left.ask("fill_and_leave")["sent"]
+        # Its namespace's table shows the connection where it has another watched process.
+        stays.tell("exit")
+        stays.wait_ended()
+        with Agent(kitty, "--rtt-hook=none", port=9315, wanted=Agent.EVERYTHING) as agent:
+            stage.agent = agent
+            stage.wait_shown(left, 20)
+            time.sleep(NOTICED_S)
+            seen = agent.series(queue, 0, **left.labels)
+            expect(not seen, f"expected no {queue} while {sent} bytes are queued, seen {seen[:3]}")
+        with Agent(kitty, port=9315, wanted=Agent.EVERYTHING) as agent:
+            scrape = agent.wait(f"{INFO}{left.labels}", lambda scrape: scrape.find(INFO, **left.labels), 20)
+            value = scrape.value(queue, **left.labels)
+            expect(value is None or value > 0, f"expected what is queued or nothing, seen {value}")
+    return f"{sent / 1e6:.1f} MB queued: absent by net/tcp, {value} with the kernel's own list"
+
+
+ALONE = (pid_reuse, namespace_reuse, agent_restart, handed_socket, other_namespace)
 
 
 def run_shared(kitty, cases, results):

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """The watched process of attribution_test.py: it does what it is told and says what it truly sent.
 
-    watched_programs.py worker CONTROL
+    watched_programs.py worker CONTROL [CONNECTION]
+    watched_programs.py mptcp-echo ADDRESS PORT SECONDS
 
 CONTROL is the path of an AF_UNIX SOCK_SEQPACKET listener. The worker connects there, says hello, and answers each JSON
 message with one. A fork connects anew, and so does the program after an exec. It ends when the other side is gone, so
 that nothing outlives the test. Its traffic is lab.py's ping-pong with `lab.py echo`; standard library only.
+mptcp-echo is an echo for workers whose connections are MPTCP.
 """
 
 import ctypes
@@ -19,6 +21,8 @@ import sys
 import time
 
 MESSAGE = bytes(20_000)  # lab.py's MESSAGE_BYTES, which echo answers with one byte
+IPPROTO_MPTCP = 262
+CLONE_NEWNET = 0x40000000  # linux/sched.h
 ANSWER_LIMIT_S = 60  # far over any retransmission under loss; then the program fails, and the test with it
 
 # Offsets in struct tcp_info of include/uapi/linux/tcp.h, which only ever grows at its end.
@@ -73,15 +77,49 @@ class Worker:
 
     # The commands.
 
-    def connect(self, address, port, source_port=None):
-        self.connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    def connect(self, address, port, source_port=None, mptcp=False):
+        self.connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM, IPPROTO_MPTCP if mptcp else 0)
         self.connection.settimeout(ANSWER_LIMIT_S)
         self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if source_port:
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self.connection.bind((address, source_port))
         self.connection.connect((address, port))
-        return self.info()
+        return {} if mptcp else self.info()
+
+    def connect_again(self):
+        """The same socket with the same four numbers once more, after a disconnect (connect(2) to AF_UNSPEC)."""
+        local, remote = self.connection.getsockname(), self.connection.getpeername()
+        before = self.info()
+        libc = ctypes.CDLL(None, use_errno=True)
+        nobody = struct.pack("=H14x", socket.AF_UNSPEC)
+        if libc.connect(self.connection.fileno(), nobody, len(nobody)) != 0:
+            raise OSError(ctypes.get_errno(), "connect to AF_UNSPEC")
+        time.sleep(0.1)  # the other end is reset
+        if self.connection.getsockname() != local:  # what was bound by name stays bound
+            self.connection.bind(local)
+        self.connection.connect(remote)
+        return before
+
+    def fill_and_leave(self):
+        """Queues all that a connection to itself takes, and moves to another network namespace; what is queued stays."""
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.connection = socket.create_connection(listener.getsockname())
+        self.accepted, _ = listener.accept()
+        self.connection.setblocking(False)
+        sent = 0
+        try:
+            while True:
+                sent += self.connection.send(bytes(65536))
+        except BlockingIOError:
+            pass
+        if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), "unshare")
+        return {"sent": sent}
+
+    def stop_sending(self):
+        self.interval_s = None
+        return {"messages": self.messages}
 
     def send(self, interval_s):
         self.interval_s = interval_s
@@ -137,6 +175,12 @@ class Worker:
     def exec(self, environment):
         os.execve(sys.executable, [sys.executable, "-IS", os.path.abspath(__file__), *sys.argv[1:]], environment)
 
+    def exec_keeping(self, environment):
+        """As exec, with the connection."""
+        os.set_inheritable(self.connection.fileno(), True)
+        arguments = [sys.executable, "-IS", os.path.abspath(__file__), *sys.argv[1:3], str(self.connection.fileno())]
+        os.execve(sys.executable, arguments, environment)
+
     def wipe(self, keep=None):
         """Zeroes the environment where the kernel put it, as setproctitle does; all, or all before the entry `keep`."""
         with open("/proc/self/stat", "rb") as stat:
@@ -156,11 +200,33 @@ class Worker:
         os._exit(0)
 
 
+def mptcp_echo(address, port, seconds):
+    """Answers on one connection; never outlives the test by much."""
+    signal.alarm(int(seconds))
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, IPPROTO_MPTCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((address, int(port)))
+    listener.listen()
+    connection, _ = listener.accept()
+    owed = len(MESSAGE)
+    while data := connection.recv(min(owed, 65536)):
+        owed -= len(data)
+        if owed == 0:
+            connection.sendall(b"k")
+            owed = len(MESSAGE)
+
+
 def main():
-    if len(sys.argv) != 3 or sys.argv[1] != "worker":
-        sys.exit("usage: watched_programs.py worker CONTROL")
+    if len(sys.argv) == 5 and sys.argv[1] == "mptcp-echo":
+        mptcp_echo(*sys.argv[2:])
+        return
+    if len(sys.argv) not in (3, 4) or sys.argv[1] != "worker":
+        sys.exit("usage: watched_programs.py worker CONTROL [CONNECTION]")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children that end leave no zombie
-    Worker(sys.argv[2]).run()
+    worker = Worker(sys.argv[2])
+    if len(sys.argv) == 4:
+        worker.take(int(sys.argv[3]))
+    worker.run()
 
 
 if __name__ == "__main__":

@@ -6,10 +6,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "collector/embedded_object.h"
 #include "collector/self_test.h"
@@ -17,6 +21,7 @@
 #include "loader/kernel_btf.h"
 #include "procfs/file.h"
 #include "procfs/net_namespace.h"
+#include "procfs/stat.h"
 #include "tcp_pair.h"
 
 namespace kitty::collector {
@@ -207,6 +212,119 @@ TEST(SelfTest, WithoutAHookItSaysThatNothingFired) {
   ASSERT_FALSE(result);
   EXPECT_NE(result.error().message().find("fired for 0 of 20 data ACKs"), std::string::npos)
       << result.error().message();
+}
+
+// The running kernel's type information, in which no type has a member of that name.
+std::string btf_without(std::string_view member) {
+  std::ifstream file(loader::kKernelBtfPath, std::ios::binary);
+  std::string bytes(std::istreambuf_iterator<char>(file), {});
+  const std::string name = '\0' + std::string(member) + '\0';
+  const size_t at = bytes.find(name);
+  if (at == std::string::npos) {
+    ADD_FAILURE() << "this kernel has no " << member;
+  } else {
+    bytes[at + 1] = '-';
+  }
+  std::string path = ::testing::TempDir() + "kitty_btf_without";
+  std::ofstream(path, std::ios::binary) << bytes;
+  return path;
+}
+
+// A kernel without IPv6 has no addresses of it in struct sock_common; others lack what came later, or was
+// taken away.
+TEST(RttHook, AnAbsentFieldCostsWhatItWasForAndNoHook) {
+  KITTY_NEEDS_KERNEL();
+  const bool lists = open("none").rows_refusal.empty() && open("tp_btf/tcp_probe").rows != nullptr;
+  for (const std::string_view member :
+       {"skc_v6_daddr", "skc_v6_rcv_saddr", "segs_out", "data_segs_out", "bytes_sent", "bytes_acked",
+        "total_retrans", "chrono_type", "tcp_mstamp", "f_cred", "real_cred", "conn_list", "snd_nxt"}) {
+    SCOPED_TRACE(member);
+    const std::string path = btf_without(member);
+    const RttSource source = open("tp_btf/tcp_probe", path);
+    unlink(path.c_str());
+    ASSERT_NE(source.maps, nullptr) << source.hook.refusals.front().reason;
+    EXPECT_TRUE(source.hook.missing.empty()) << source.hook.missing.front().reason;
+    EXPECT_EQ(source.rows != nullptr, lists) << source.rows_refusal;
+    EXPECT_EQ((source.hook.have & KITTY_HAVE_SEGS_OUT) != 0, member != "segs_out");
+    EXPECT_EQ((source.hook.have & KITTY_HAVE_BYTES_SENT) != 0, member != "bytes_sent");
+    EXPECT_EQ((source.hook.have & KITTY_HAVE_BUSY) != 0, member != "chrono_type");
+  }
+}
+
+void exchange(const Fd& client, const Fd& server, int rounds) {
+  char byte = 'k';
+  for (int i = 0; i < rounds; ++i) {
+    ASSERT_EQ(send(client.get(), &byte, 1, 0), 1);
+    ASSERT_EQ(recv(server.get(), &byte, 1, 0), 1);
+    ASSERT_EQ(send(server.get(), &byte, 1, 0), 1);
+    ASSERT_EQ(recv(client.get(), &byte, 1, 0), 1);
+  }
+}
+
+TEST(RttHook, TheSameTupleUsedAgainBeginsAnew) {
+  KITTY_NEEDS_KERNEL();
+  const RttSource source = open("tp_btf/tcp_probe");
+  ASSERT_NE(source.maps, nullptr) << source.hook.refusals.front().reason;
+  testing::TcpPair pair;
+  const uint64_t inode = testing::inode_of(pair.client);
+  ASSERT_EQ(source.maps->own(inode), OwnResult::owned);
+  sockaddr_in local{}, remote{};
+  socklen_t size = sizeof local;
+  ASSERT_EQ(getsockname(pair.client.get(), reinterpret_cast<sockaddr*>(&local), &size), 0);
+  ASSERT_EQ(getpeername(pair.client.get(), reinterpret_cast<sockaddr*>(&remote), &size), 0);
+  exchange(pair.client, pair.server, 100);
+  kitty_flow before, after;
+  ASSERT_TRUE(source.maps->read_owned(inode, before));
+
+  sockaddr nobody{};
+  nobody.sa_family = AF_UNSPEC;
+  ASSERT_EQ(connect(pair.client.get(), &nobody, sizeof nobody), 0);
+  ASSERT_EQ(bind(pair.client.get(), reinterpret_cast<const sockaddr*>(&local), size), 0) << errno_text(errno);
+  ASSERT_EQ(connect(pair.client.get(), reinterpret_cast<const sockaddr*>(&remote), size), 0)
+      << errno_text(errno);
+  pair.server = Fd(accept4(pair.listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  usleep(2000);  // counters are copied once a millisecond
+  exchange(pair.client, pair.server, 20);
+  ASSERT_TRUE(source.maps->read_owned(inode, after));
+  EXPECT_EQ(after.hash, before.hash) << "it would be told by that";
+  EXPECT_EQ(after.resets, before.resets + 1);
+  EXPECT_LT(after.counters.segs_out, before.counters.segs_out);
+  uint64_t samples = 0;
+  for (const uint64_t bucket : after.buckets) samples += bucket;
+  EXPECT_LE(samples, 21U) << "of the connection before";
+  EXPECT_GE(samples, 15U);
+}
+
+// MPTCP gives its subflows' struct sockets the number of its own; some have a file and some have none.
+TEST(RttHook, AnMptcpSubflowsSamplesAreFoundByItsKey) {
+  KITTY_NEEDS_KERNEL();
+  const testing::TcpPair pair(IPPROTO_MPTCP);
+  if (!pair.client) GTEST_SKIP() << "no MPTCP sockets here: " << errno_text(errno);
+  const RttSource source = open("tp_btf/tcp_probe");
+  ASSERT_NE(source.maps, nullptr) << source.hook.refusals.front().reason;
+  if (!source.rows) GTEST_SKIP() << "their keys cannot be listed: " << source.rows_refusal;
+  std::array<char, procfs::kStatBufferBytes> buffer;
+  const auto self = procfs::open_at(AT_FDCWD, "/proc/self", O_DIRECTORY);
+  const auto stat = procfs::read_stat(self->get(), buffer);
+  std::vector<uint64_t> keys;
+  const auto listed = source.rows->list({getpid(), stat->start_time_ticks}, [&](const kitty_socket_row& row) {
+    const uint64_t inode = row.inode ^ uint64_t { row.hash } << 32;
+    if (inode == testing::inode_of(pair.client) || inode == testing::inode_of(pair.server))
+      keys.push_back(row.inode);
+  });
+  ASSERT_TRUE(listed.ok());
+  ASSERT_EQ(keys.size(), 2U);
+  for (const uint64_t key : keys) ASSERT_EQ(source.maps->own(key), OwnResult::owned);
+  exchange(pair.client, pair.server, 50);
+  for (const uint64_t key : keys) {
+    kitty_flow flow;
+    ASSERT_TRUE(source.maps->read_owned(key, flow));
+    uint64_t samples = 0;
+    for (const uint64_t bucket : flow.buckets) samples += bucket;
+    EXPECT_GE(samples, 40U) << key;
+    EXPECT_GT(flow.counters.segs_out, 0U);
+    EXPECT_EQ(flow.resets, 0U);
+  }
 }
 
 }  // namespace

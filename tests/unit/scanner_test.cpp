@@ -4,7 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
 
 #include "collector/embedded_object.h"
@@ -230,6 +234,120 @@ TEST_F(ScannerTest, SocketsOpenBeforeTheAgentAreOlderThanIt) {
   EXPECT_FALSE(owned->older_than_agent);
 }
 
+// Net/tcp of the process's own namespace does not show what it was connected to in another: not known, not
+// idle.
+TEST_F(ScannerTest, AConnectionOfAnotherNamespaceIsNotKnownToBeIdle) {
+  if (geteuid() != 0) GTEST_SKIP() << "not root: no network namespace can be made";
+  const TcpPair full;
+  full.fill();
+  const WatchedChild child({"unshare", "--net", "sleep", "60"}, {"PATH=/usr/bin:/bin", "KITTY_WATCH=1"},
+                           {full.client.get()});
+  const WatchedProcess* process = nullptr;
+  for (int i = 0; i < 100 && (!process || process->comm != "sleep"); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    process = scan(child.pid());
+  }
+  ASSERT_NE(process, nullptr);
+  ASSERT_EQ(process->comm, "sleep");
+  process = scan(child.pid());
+  // Another watched process of this machine may show the test's own namespace.
+  const OwnedSocket* owned = socket_of(*process, inode_of(full.client));
+  ASSERT_NE(owned, nullptr);
+  EXPECT_TRUE(!process->tx_queue_known || owned->connection.tx_queue_bytes > 0);
+}
+
+TEST_F(ScannerTest, AClosedConnectionAndOtherSocketsLeaveTheQueueKnown) {
+  TcpPair pair;
+  const Fd local(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const Fd datagram(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const WatchedChild child =
+      sleeper({"KITTY_WATCH=1"}, {pair.client.get(), local.get(), datagram.get(), pair.listener.get()});
+  const WatchedProcess* process = scan(child.pid());
+  ASSERT_NE(process, nullptr);
+  EXPECT_TRUE(process->tx_queue_known);
+  const linger reset{.l_onoff = 1, .l_linger = 0};
+  ASSERT_EQ(setsockopt(pair.server.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);
+  pair.server.reset();  // closes by RST: the client's end has no row any more
+  for (int i = 0; i < 2; ++i) {
+    process = scan(child.pid());
+    ASSERT_NE(process, nullptr);
+    EXPECT_TRUE(process->tx_queue_known);
+  }
+}
+
+TEST_F(ScannerTest, WhereDescriptorsAreListedMptcpSubflowsAreUnseenAndTheQueueIsNot) {
+  const TcpPair pair(IPPROTO_MPTCP);
+  if (!pair.client) GTEST_SKIP() << "no MPTCP sockets here: " << errno_text(errno);
+  pair.fill();
+  const WatchedChild child = sleeper({"KITTY_WATCH=1"}, {pair.client.get()});
+  scan(child.pid());
+  const WatchedProcess* process = scan(child.pid());
+  ASSERT_NE(process, nullptr);
+  EXPECT_TRUE(process->flows_unseen);
+  EXPECT_GE(state_->report.unreadable.mptcp, 1U);
+  EXPECT_TRUE(process->tx_queue_known);
+  const OwnedSocket* owned = socket_of(*process, inode_of(pair.client));
+  ASSERT_NE(owned, nullptr);
+  EXPECT_GT(owned->connection.tx_queue_bytes, 0U);
+}
+
+// A process of a procfs of the test's own, with as many sockets as it likes.
+class FalseProcfsTest : public ScannerTest {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directories(folder_ / "4242/fd");
+    write("4242/stat", "4242 (many) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 99999999999 0 0");
+    write("4242/environ", std::string("KITTY_WATCH=1\0", 14));
+    auto root = procfs::open_root(folder_.c_str());
+    ASSERT_TRUE(root) << root.error().message();
+    root_ = std::move(*root);
+    scanner_ = std::make_unique<Scanner>(root_.get(), nullptr);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void write(const std::string& path, const std::string& text) const {
+    std::ofstream(folder_ / path) << text;
+  }
+  void hold(uint64_t inode) const {
+    std::filesystem::create_symlink("socket:[" + std::to_string(inode) + "]",
+                                    folder_ / "4242/fd" / std::to_string(inode));
+  }
+  void drop(uint64_t inode) const { std::filesystem::remove(folder_ / "4242/fd" / std::to_string(inode)); }
+  const WatchedProcess* discover() {
+    scanner_->discover(Scanner::Depth::all);
+    state_ = scanner_->snapshot();
+    return find(4242);
+  }
+
+  const std::filesystem::path folder_ =
+      std::filesystem::path(::testing::TempDir()) / ("kitty_false_procfs" + std::to_string(getpid()));
+};
+
+TEST_F(FalseProcfsTest, ASocketThatTheLimitTurnedAwayIsNoNewbornOnceThereIsRoom) {
+  for (uint64_t inode = 1; inode <= kMaxOwnedSockets + 1; ++inode) hold(inode);
+  const WatchedProcess* process = discover();
+  ASSERT_NE(process, nullptr);
+  ASSERT_EQ(process->sockets.size(), kMaxOwnedSockets);
+  EXPECT_EQ(state_->report.dropped_sockets, 1U);
+  uint64_t turned_away = 0;
+  for (uint64_t inode = 1; turned_away == 0 && inode <= kMaxOwnedSockets + 1; ++inode) {
+    if (!socket_of(*process, inode)) turned_away = inode;
+  }
+  for (uint64_t inode = 1; inode <= 20; ++inode) {
+    if (inode != turned_away) drop(inode);
+  }
+  for (unsigned i = 0; i < kMaxListingAge; ++i)
+    process = discover();                   // where the folder's size tells nothing
+  constexpr uint64_t kNewborn = 1'000'000;  // after there is room
+  hold(kNewborn);
+  for (unsigned i = 0; i < kMaxListingAge; ++i) process = discover();
+  ASSERT_NE(process, nullptr);
+  EXPECT_EQ(state_->report.dropped_sockets, 0U);
+  ASSERT_NE(socket_of(*process, turned_away), nullptr);
+  ASSERT_NE(socket_of(*process, kNewborn), nullptr);
+  EXPECT_TRUE(socket_of(*process, turned_away)->handed);
+  EXPECT_FALSE(socket_of(*process, kNewborn)->handed);
+}
+
 // The same answers from the BPF iterator, where this kernel has one.
 class ScannerWithRowsTest : public ScannerTest {
  protected:
@@ -285,6 +403,34 @@ TEST_F(ScannerWithRowsTest, ASharedSocketGoesFromTheFirstStartedToTheNext) {
   state_ = scanner_->snapshot();
   ASSERT_NE(find(second.pid()), nullptr);
   EXPECT_NE(socket_of(*find(second.pid()), inode), nullptr);
+}
+
+TEST_F(ScannerWithRowsTest, WhoOpenedASocketIsTold) {
+  const TcpPair pair;
+  const WatchedChild heir = sleeper({"KITTY_WATCH=1"}, {pair.client.get()});
+  const WatchedProcess* process = scan(heir.pid());
+  ASSERT_NE(process, nullptr);
+  const OwnedSocket* owned = socket_of(*process, inode_of(pair.client));
+  ASSERT_NE(owned, nullptr);
+  EXPECT_TRUE(owned->handed);
+  EXPECT_FALSE(process->flows_unseen);
+}
+
+TEST_F(ScannerWithRowsTest, MptcpSubflowsAreSocketsOfTheirOwn) {
+  const TcpPair pair(IPPROTO_MPTCP);
+  if (!pair.client) GTEST_SKIP() << "no MPTCP sockets here: " << errno_text(errno);
+  pair.fill();
+  const WatchedChild child = sleeper({"KITTY_WATCH=1"}, {pair.client.get()});
+  const WatchedProcess* process = scan(child.pid());
+  ASSERT_NE(process, nullptr);
+  ASSERT_EQ(process->sockets.size(), 1U);
+  const OwnedSocket& subflow = process->sockets.front();
+  EXPECT_EQ(subflow.inode, inode_of(pair.client) ^ uint64_t{subflow.connection.hash} << 32);
+  EXPECT_TRUE(subflow.connected);
+  EXPECT_GT(subflow.connection.tx_queue_bytes, 0U);
+  EXPECT_GT(subflow.connection.counters.segs_out, 0U);
+  EXPECT_TRUE(process->tx_queue_known);
+  EXPECT_FALSE(process->flows_unseen);
 }
 
 TEST(SocketPassInterval, HalfAPercentOfACoreBetweenOneAndFiveSeconds) {
