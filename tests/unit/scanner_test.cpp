@@ -344,8 +344,8 @@ TEST_F(FalseProcfsTest, ASocketThatTheLimitTurnedAwayIsNoNewbornOnceThereIsRoom)
   EXPECT_EQ(state_->report.dropped_sockets, 0U);
   ASSERT_NE(socket_of(*process, turned_away), nullptr);
   ASSERT_NE(socket_of(*process, kNewborn), nullptr);
-  EXPECT_TRUE(socket_of(*process, turned_away)->handed);
-  EXPECT_FALSE(socket_of(*process, kNewborn)->handed);
+  EXPECT_TRUE(socket_of(*process, turned_away)->older_than_agent);
+  EXPECT_FALSE(socket_of(*process, kNewborn)->older_than_agent);
 }
 
 // The same answers from the BPF iterator, where this kernel has one.
