@@ -9,7 +9,9 @@
 #include <ctime>
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
@@ -23,6 +25,7 @@
 #include "collector/process_watch.h"
 #include "collector/rtt_hook.h"
 #include "collector/ticker.h"
+#include "http/listener.h"
 #include "http/metrics_text.h"
 #include "http/server.h"
 #include "privileges/confine.h"
@@ -128,6 +131,10 @@ int run_agent(const cli::Flags& flags) {
   const DescriptorBudget budget = divide_descriptors();
   const Result<Fd> procfs_root = procfs::open_root(flags.procfs_path.c_str());
   if (!procfs_root) return cli::refuse(kNothingToServe, procfs_root.error());
+  // While there are privileges: a port below 1024 takes one.
+  Result<http::Listener> listener = http::Listener::open(flags.listen_address);
+  if (!listener) return cli::refuse(kNothingToServe, listener.error());
+  const std::string address = listener->address;
 
   const collector::RttSource rtt =
       collector::open_rtt_source(collector::embedded_object(), flags.btf_path, flags.rtt_hook);
@@ -150,13 +157,13 @@ int run_agent(const cli::Flags& flags) {
                                    (void)latest.publish(writer.text());
                                  });
 
-  const auto server = http::Server::start({.listen_address = flags.listen_address,
-                                           .telemetry_path = flags.telemetry_path,
+  const auto server = http::Server::start(std::move(*listener),
+                                          {.telemetry_path = flags.telemetry_path,
                                            .text = &latest,
                                            .ready = [&latest] { return static_cast<bool>(latest.read()); },
                                            .max_connections = budget.connections});
   if (!server) return cli::refuse(kNothingToServe, server.error());
-  log::info("serving", {{"address", flags.listen_address},
+  log::info("serving", {{"address", address},
                         {"path", flags.telemetry_path},
                         {"watched", std::to_string(processes.state()->processes.size())}});
   if (processes.state()->processes.empty()) {

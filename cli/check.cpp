@@ -228,6 +228,7 @@ void gather_address(const Flags& flags, const http::ListenAddress& wanted, Check
   address.problem = listening.error().message();
   if (listening.error().err != EADDRINUSE) {
     address.state = AddressState::unusable;
+    address.privileged_port = listening.error().err == EACCES;
     return;
   }
   address.state = ask(wanted);

@@ -88,9 +88,11 @@ constexpr std::array kPurposes = {
     Purpose{Capability::dac_read_search, "the directories that these are in"sv, "these are not found"sv},
     Purpose{Capability::sys_resource, "raising RLIMIT_MEMLOCK, before Linux 5.11"sv,
             "no maps where that limit is small"sv},
+    Purpose{Capability::net_bind_service, "listening on a port below 1024"sv,
+            "another address is to be chosen"sv},
 };
 
-// What this kernel asks for.
+// What this kernel asks for, whatever the address.
 CapabilitySet needed(const HostFacts& host) {
   CapabilitySet set = splits_admin(host) ? CapabilitySet{Capability::bpf, Capability::perfmon}
                                          : CapabilitySet{Capability::sys_admin};
@@ -103,6 +105,13 @@ CapabilitySet needed(const HostFacts& host) {
 constexpr CapabilitySet kOfHooks = {Capability::bpf, Capability::perfmon, Capability::sys_admin};
 constexpr CapabilitySet kOfProcfs = {Capability::sys_ptrace, Capability::dac_read_search};
 
+// What this kernel and the address ask for.
+CapabilitySet needed(const CheckFacts& facts) {
+  CapabilitySet set = needed(facts.host);
+  if (facts.address.privileged_port) set.add(Capability::net_bind_service);
+  return set;
+}
+
 // CAP_SYS_ADMIN stands for those that were split from it (include/linux/capability.h, bpf_capable).
 bool holds(const StartFacts& start, Capability capability) {
   const bool by_admin = kOfHooks.has(capability) && start.held.has(Capability::sys_admin);
@@ -110,7 +119,7 @@ bool holds(const StartFacts& start, Capability capability) {
 }
 
 bool lacks_any(const CheckFacts& facts, CapabilitySet of) {
-  const CapabilitySet wanted = needed(facts.host) & of;
+  const CapabilitySet wanted = needed(facts) & of;
   return std::ranges::any_of(privileges::all_used(),
                              [&](Capability one) { return wanted.has(one) && !holds(facts.start, one); });
 }
@@ -174,8 +183,7 @@ struct Command {
 
 void grant_capabilities(const CheckFacts& facts, Command& command) {
   const StartFacts& start = facts.start;
-  CapabilitySet all = needed(facts.host);
-  if (facts.address.state == AddressState::unusable) all.add(Capability::net_bind_service);
+  const CapabilitySet all = needed(facts);
   if (start.by == StartedBy::kubernetes) {
     append(command.words, {"securityContext: {runAsUser: 0, capabilities: {add: ["sv,
                            names(all, Style::upper, ""sv, ", "sv), "]}}"sv});
@@ -256,7 +264,8 @@ std::string fix(const CheckFacts& facts) {
   const bool unread = (facts.state && facts.state->report.unreadable.permission != 0) ||
                       hides_processes(facts) || count_untraceable(facts) != 0;
   const bool lacks = (no_hook && facts.hooks.has_btf && lacks_any(facts, kOfHooks)) ||
-                     (unread && lacks_any(facts, kOfProcfs));
+                     (unread && lacks_any(facts, kOfProcfs)) ||
+                     (facts.address.privileged_port && lacks_any(facts, {Capability::net_bind_service}));
   if (lacks && facts.host.initial_user_namespace != false) {
     grant_capabilities(facts, command);
   } else if (no_hook && facts.hooks.has_btf) {
@@ -460,7 +469,7 @@ void show_hooks(const CheckFacts& facts, std::string_view taken, Page& page) {
 void show_capabilities(const CheckFacts& facts, Page& page) {
   page.row("privileges"sv).add("uid "sv).add(facts.start.uid);
   if (facts.start.no_new_privileges) page.add(", no_new_privs"sv);
-  const CapabilitySet wanted = needed(facts.host);
+  const CapabilitySet wanted = needed(facts);
   for (const Purpose& purpose : kPurposes) {
     if (!wanted.has(purpose.capability)) continue;
     const bool held = holds(facts.start, purpose.capability);

@@ -49,6 +49,7 @@ struct AddressFacts {
   std::string problem;                      // why it cannot be listened on, in one line
   std::string instead;                      // an address that can be, where this one is taken
   std::vector<std::string> left_out;        // what the kitty there has no room for: "608 sockets of uid 1001"
+  bool privileged_port = false;             // unusable for want of CAP_NET_BIND_SERVICE
 };
 
 struct CheckFacts {

@@ -23,7 +23,6 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "http/connection.h"
-#include "http/listen_address.h"
 #include "http/routes.h"
 
 namespace kitty::http {
@@ -50,7 +49,7 @@ constexpr uint64_t kStopEvent = kMaxConnections + 1;
 
 class Server::Loop {
  public:
-  static Result<std::unique_ptr<Loop>> create(ServerOptions options);
+  static Result<std::unique_ptr<Loop>> create(Listener listener, ServerOptions options);
 
   Status start_thread();
   void stop();
@@ -106,10 +105,8 @@ class Server::Loop {
   std::thread thread_;
 };
 
-Result<std::unique_ptr<Server::Loop>> Server::Loop::create(ServerOptions options) {
+Result<std::unique_ptr<Server::Loop>> Server::Loop::create(Listener listener, ServerOptions options) {
   if (Status ok = check_telemetry_path(options.telemetry_path); !ok) return std::unexpected(ok.error());
-  const auto address = parse_listen_address(options.listen_address);
-  if (!address) return std::unexpected(address.error());
 
   std::unique_ptr<Loop> loop(new Loop(
       RoutesOptions{
@@ -120,12 +117,8 @@ Result<std::unique_ptr<Server::Loop>> Server::Loop::create(ServerOptions options
           .max_requests = kMaxRequestsPerConnection,
       },
       options.deadlines, options.max_connections));
-  auto listener = listen_on(*address, options.listen_address);
-  if (!listener) return std::unexpected(listener.error());
-  loop->listener_ = std::move(*listener);
-  const auto port = bound_port(loop->listener_);
-  if (!port) return std::unexpected(port.error());
-  loop->port_ = *port;
+  loop->listener_ = std::move(listener.socket);
+  loop->port_ = listener.port;
 
   loop->epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
   if (!loop->epoll_) return fail("create epoll instance", {}, errno);
@@ -471,8 +464,8 @@ void Server::Loop::evict(Connection& connection) {
 Server::Server(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
 Server::~Server() { stop(); }
 
-Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
-  auto loop = Loop::create(std::move(options));
+Result<std::unique_ptr<Server>> Server::start(Listener listener, ServerOptions options) {
+  auto loop = Loop::create(std::move(listener), std::move(options));
   if (!loop) return std::unexpected(loop.error());
   if (Status started = (*loop)->start_thread(); !started) return std::unexpected(started.error());
   return std::unique_ptr<Server>(new Server(std::move(*loop)));

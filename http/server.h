@@ -20,6 +20,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "http/listener.h"
 #include "http/text_slot.h"
 
 namespace kitty::http {
@@ -50,7 +51,6 @@ struct Deadlines {
 };
 
 struct ServerOptions {
-  std::string listen_address = ":9100";     // see http/listen_address.h
   std::string telemetry_path = "/metrics";  // see check_telemetry_path()
   TextSlot* text = nullptr;
   std::function<bool()> ready = {};  // called by the server's thread; must return at once. None: always ready
@@ -68,9 +68,9 @@ struct ServerCounters {
 
 class Server {
  public:
-  // Listens and serves. Fails on a bad address or path, and where the port cannot be had; the error says what
-  // to do.
-  [[nodiscard]] static Result<std::unique_ptr<Server>> start(ServerOptions options);
+  // Serves who connects to `listener`. Fails on a bad path, and where descriptors or threads cannot be had;
+  // the error says what to do.
+  [[nodiscard]] static Result<std::unique_ptr<Server>> start(Listener listener, ServerOptions options);
   ~Server();  // stops
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
@@ -78,7 +78,6 @@ class Server {
   // Closes every connection and joins the thread; at once, whatever the clients do. Again: nothing.
   void stop();
 
-  // The port listened on, also where 0 was asked for.
   [[nodiscard]] uint16_t port() const;
   [[nodiscard]] ServerCounters counters() const;
 

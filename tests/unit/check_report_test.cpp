@@ -300,6 +300,23 @@ TEST(CheckSummary, WhatIsLostAndTheOneCommand) {
          facts.address.problem = "listen on '10.9.9.9:9100': Cannot assign requested address";
        },
        useless, "", "serving on :9100"},
+      {"an address of another host needs no capability that is missing elsewhere",
+       [](CheckFacts& facts) {
+         unprivileged(facts);
+         facts.address.state = AddressState::unusable;
+       },
+       useless, "sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_dac_read_search+ep ./kitty",
+       "RTT, kitty_tcp_* and kitty_peer_*: no hook"},
+      {"a port below 1024",
+       [](CheckFacts& facts) {
+         facts.start.uid = 1000;
+         facts.start.held = kFour;
+         facts.address.state = AddressState::unusable;
+         facts.address.privileged_port = true;
+       },
+       useless,
+       "sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_dac_read_search,cap_net_bind_service+ep ./kitty",
+       "serving on :9100"},
       {"no procfs",
        [](CheckFacts& facts) {
          facts.state.reset();
