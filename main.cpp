@@ -111,18 +111,20 @@ http::AgentInfo describe(const collector::RttSource& source) {
   return info;
 }
 
-void drop_privileges(const collector::FlowMaps* maps) {
+void drop_privileges(const collector::FlowMaps* maps, const privileges::User& user) {
   const privileges::Confinement confinement =
-      privileges::confine(maps ? [maps] { return maps->readable(); } : std::function<bool()>());
+      privileges::confine(maps ? [maps] { return maps->readable(); } : std::function<bool()>(), user);
+  const std::string kept = confinement.kept.names();
+  const std::string uid = std::to_string(confinement.uid);
   if (confinement.problem.empty()) {
-    log::info("privileges dropped", {{"kept", confinement.kept.names()}});
+    log::info("privileges dropped", {{"kept", kept}, {"uid", uid}});
   } else {
-    log::warn("privileges not dropped as far as they should be",
-              {{"kept", confinement.kept.names()}, {"reason", confinement.problem}});
+    log::warn("privileges only partly dropped",
+              {{"kept", kept}, {"uid", uid}, {"reason", confinement.problem}});
   }
   if ((confinement.kept & privileges::kForProcfs) != privileges::kForProcfs) {
     log::warn("processes of other users cannot be read: grant CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH",
-              {{"kept", confinement.kept.names()}});
+              {{"kept", kept}});
   }
 }
 
@@ -142,7 +144,7 @@ int run_agent(const cli::Flags& flags) {
   log_socket_source(rtt);
 
   const collector::FlowMaps* maps = rtt.maps.get();
-  if (!flags.keep_privileges) drop_privileges(maps);
+  if (!flags.keep_privileges) drop_privileges(maps, flags.user);
 
   const collector::ProcessWatch processes(
       collector::Scanner(procfs_root->get(), rtt.rows.get(), budget.processes),

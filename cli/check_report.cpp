@@ -469,6 +469,11 @@ void show_hooks(const CheckFacts& facts, std::string_view taken, Page& page) {
 void show_capabilities(const CheckFacts& facts, Page& page) {
   page.row("privileges"sv).add("uid "sv).add(facts.start.uid);
   if (facts.start.no_new_privileges) page.add(", no_new_privs"sv);
+  if (facts.start.uid == 0) {
+    const std::string why = privileges::why_root_stays(facts.start.held);
+    page.add(why.empty() ? ", which the agent gives up when it serves"sv : ", which the agent keeps: "sv)
+        .add(why);
+  }
   const CapabilitySet wanted = needed(facts);
   for (const Purpose& purpose : kPurposes) {
     if (!wanted.has(purpose.capability)) continue;

@@ -15,6 +15,7 @@
 #include "collector/rtt_hook.h"
 #include "loader/explain.h"
 #include "privileges/capabilities.h"
+#include "privileges/user.h"
 
 namespace kitty::cli {
 

@@ -20,6 +20,7 @@ constexpr std::array kValueFlags = {
     ValueFlag{"--path.procfs", &Flags::procfs_path},
     ValueFlag{"--rtt-hook", &Flags::rtt_hook},
     ValueFlag{"--btf", &Flags::btf_path},
+    ValueFlag{"--user", nullptr},
     ValueFlag{"--log.level", nullptr},
 };
 
@@ -32,6 +33,11 @@ Status set_flag(Flags& flags, const ValueFlag& flag, std::string_view value) {
     std::string accepted = "unknown hook '" + std::string(value) + "'; one of auto, none";
     for (const std::string_view hook : collector::rtt_hook_names()) accepted += ", " + std::string(hook);
     return fail("read flag", flag.name, 0, accepted);
+  }
+  if (flag.name == "--user") {
+    const Result<privileges::User> user = privileges::parse_user(value);
+    if (!user) return fail("read flag", flag.name, 0, user.error().detail);
+    flags.user = *user;
   }
   if (flag.name == "--log.level") {
     const auto level = log::parse_level(value);
@@ -93,6 +99,8 @@ segments sent and bytes queued as Prometheus metrics.
                                kprobe/tcp_rtt_estimator, fentry/tcp_rtt_estimator, fentry/tcp_ack_update_rtt,
                                kprobe/tcp_ack_update_rtt, tp_btf/tcp_probe that works; none does without
   --btf=FILE                   kernel type information, for kernels without /sys/kernel/btf/vmlinux
+  --user=65525                 UID or UID:GID that it becomes, once the hooks are attached, where it is started as
+                               root; numbers
   --keep-privileges            do not give up, once the hooks are attached, what serving does not need
   --log.level=info             debug, info, warn or error
   --version                    print the version and exit

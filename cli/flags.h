@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "privileges/user.h"
 
 namespace kitty::cli {
 
@@ -17,6 +18,7 @@ struct Flags {
   std::string rtt_hook = "auto";
   std::string btf_path;  // empty: the running kernel's own
   log::Level log_level = log::Level::info;
+  privileges::User user = privileges::kOwnUser;  // that the agent becomes where it is started as root
   bool keep_privileges = false;
   bool show_version = false;
   bool show_help = false;

@@ -140,8 +140,10 @@ Status Server::Loop::start_thread() {
   pthread_sigmask(SIG_SETMASK, &all, &before);
   int err = 0;
   try {
-    thread_ = std::thread([this] { run(); });
-    pthread_setname_np(thread_.native_handle(), "kitty-http");
+    thread_ = std::thread([this] {
+      pthread_setname_np(pthread_self(), "kitty-http");  // from elsewhere it would be a file to be written to
+      run();
+    });
   } catch (const std::system_error& error) {
     err = error.code().value();
   }

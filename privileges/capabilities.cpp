@@ -12,9 +12,15 @@ namespace kitty::privileges {
 
 namespace {
 
-constexpr std::array kUsed = {
-    Capability::bpf,       Capability::perfmon,      Capability::sys_ptrace,      Capability::dac_read_search,
-    Capability::sys_admin, Capability::sys_resource, Capability::net_bind_service};
+constexpr std::array kUsed = {Capability::bpf,
+                              Capability::perfmon,
+                              Capability::sys_ptrace,
+                              Capability::dac_read_search,
+                              Capability::sys_admin,
+                              Capability::sys_resource,
+                              Capability::net_bind_service,
+                              Capability::setuid,
+                              Capability::setgid};
 constexpr unsigned kBits = 64;  // of a set; the kernel says EINVAL behind its last one
 
 struct Sets {
@@ -50,6 +56,10 @@ std::string_view name(Capability capability) {
   switch (capability) {
     case Capability::dac_read_search:
       return "CAP_DAC_READ_SEARCH";
+    case Capability::setgid:
+      return "CAP_SETGID";
+    case Capability::setuid:
+      return "CAP_SETUID";
     case Capability::net_bind_service:
       return "CAP_NET_BIND_SERVICE";
     case Capability::sys_ptrace:

@@ -15,6 +15,8 @@ namespace kitty::privileges {
 // Those that kitty has a use for, by their numbers in the kernel's interface.
 enum class Capability : uint8_t {
   dac_read_search = 2,
+  setgid = 6,
+  setuid = 7,
   net_bind_service = 10,
   sys_ptrace = 19,
   sys_admin = 21,
@@ -41,6 +43,9 @@ class CapabilitySet {
   [[nodiscard]] constexpr CapabilitySet operator&(CapabilitySet other) const {
     return CapabilitySet(bits_ & other.bits_);
   }
+  [[nodiscard]] constexpr CapabilitySet without(CapabilitySet other) const {
+    return CapabilitySet(bits_ & ~other.bits_);
+  }
   bool operator==(const CapabilitySet&) const = default;
 
   // "CAP_SYS_PTRACE, CAP_BPF": those of all_used(); "none".
@@ -49,6 +54,10 @@ class CapabilitySet {
  private:
   uint64_t bits_ = 0;
 };
+
+// What other users' processes take: their environment and descriptors (ptrace(2), "Ptrace access mode
+// checking"), and the directories that these are in.
+inline constexpr CapabilitySet kForProcfs = {Capability::sys_ptrace, Capability::dac_read_search};
 
 // The permitted set: what the thread may use, or raise again.
 [[nodiscard]] Result<CapabilitySet> permitted();

@@ -1,10 +1,21 @@
 #include "privileges/confine.h"
 
+#include <unistd.h>
+
 #include "privileges/syscall_filter.h"
 
 namespace kitty::privileges {
 
 namespace {
+
+// Leaves capabilities permitted, whether in use or not.
+Status give_up_root(CapabilitySet held, const User& user) {
+  if (!is_root()) return {};
+  if (const std::string reason = why_root_stays(held); !reason.empty())
+    return fail("give up uid 0", {}, 0, reason);
+  if (Status used = use_only(held); !used) return used;
+  return become(user);
+}
 
 // The least that leaves the maps readable, of what is held.
 Result<CapabilitySet> least(CapabilitySet held, const std::function<bool()>& maps_work) {
@@ -19,22 +30,24 @@ Result<CapabilitySet> least(CapabilitySet held, const std::function<bool()>& map
   return procfs;
 }
 
+void note(std::string& problem, const Status& status) {
+  if (status) return;
+  if (!problem.empty()) problem += "; ";
+  problem += status.error().message();
+}
+
 }  // namespace
 
-Confinement confine(const std::function<bool()>& maps_work) {
+Confinement confine(const std::function<bool()>& maps_work, const User& user) {
   Confinement result;
   const Result<CapabilitySet> held = permitted();
+  if (held) note(result.problem, give_up_root(*held, user));
   const Result<CapabilitySet> kept = held ? least(*held, maps_work) : held;
-  Status given_up = kept ? keep_only(*kept) : std::unexpected(kept.error());
-  if (given_up) {
-    result.kept = *kept;
-  } else {
-    result.kept = held.value_or(CapabilitySet());
-    result.problem = given_up.error().message();
-  }
-  if (Status filtered = install_syscall_filter(); !filtered) {
-    result.problem += (result.problem.empty() ? "" : "; ") + filtered.error().message();
-  }
+  const Status given_up = kept ? keep_only(*kept) : std::unexpected(kept.error());
+  note(result.problem, given_up);
+  result.kept = given_up ? *kept : held.value_or(CapabilitySet());
+  result.uid = geteuid();
+  note(result.problem, install_syscall_filter());
   return result;
 }
 

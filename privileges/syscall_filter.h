@@ -1,7 +1,9 @@
-// A seccomp filter that leaves this program what it does once it serves: files, sockets, threads, memory,
-// time and access to BPF maps. Other processes, executing programs, tracing, mounting, loading BPF programs
-// and all else is refused with EPERM; system calls of a foreign architecture kill. Facts: seccomp(2),
-// Documentation/userspace-api/ seccomp_filter.rst. Linux 3.17 or newer.
+// A seccomp filter that leaves this program what it does once it serves: reading files, answering those who
+// connect to a listener that is there, threads, memory that holds no code, time, and access to BPF maps.
+// Refused with EPERM is all else: opening for writing, new sockets, other processes, executing, tracing,
+// mounting, loading BPF programs. System calls of a foreign architecture kill. What is allowed by its
+// arguments is compared where the kernel will take them from: in registers, never behind a pointer. Facts:
+// seccomp(2), Documentation/userspace-api/seccomp_filter.rst. Linux 4.14 or newer.
 #pragma once
 
 #include "base/error.h"
@@ -9,7 +11,7 @@
 namespace kitty::privileges {
 
 // For every thread of the process, and those to come. Cannot be undone. Sets no_new_privs, which an
-// unprivileged filter needs.
+// unprivileged filter needs. A child that is forked before has another pid: it calls this itself.
 [[nodiscard]] Status install_syscall_filter();
 
 }  // namespace kitty::privileges

@@ -30,6 +30,7 @@ PORT, ECHO_PORT = 9485, 9486
 REFRESH_S = 5
 SOMEBODY = 65533  # neither the agent's user nor root
 DAC_READ_SEARCH, SYS_PTRACE, SYS_ADMIN, BPF = 2, 19, 21, 39  # include/uapi/linux/capability.h
+OWN_USER = 65525  # privileges/user.h, kOwnUser
 FOR_PROCFS = 1 << SYS_PTRACE | 1 << DAC_READ_SEARCH
 FOUR = ("bpf", "perfmon", "sys_ptrace", "dac_read_search")
 COLLECTORS = ("processes", "sockets", "network", "rtt")
@@ -116,6 +117,8 @@ NUMBERS = {
     "getpid": 39, "execve": 59, "fork": 57, "vfork": 58, "clone": 56, "execveat": 322, "ptrace": 101, "bpf": 321,
     "perf_event_open": 298, "process_vm_writev": 311, "kill": 62, "setns": 308, "unshare": 272, "mount": 165,
     "ioctl": 16, "setuid": 105, "unlinkat": 263, "fchmodat": 268, "init_module": 175, "capset": 126,
+    "openat": 257, "socket": 41, "connect": 42, "bind": 49, "listen": 50, "tgkill": 234, "prlimit64": 302, "mmap": 9,
+    "mprotect": 10, "fcntl": 72, "x32 getpid": 0x40000000 | 39,
 }  # fmt: skip
 BPF_MAP_LOOKUP_ELEM, BPF_MAP_CREATE, BPF_PROG_LOAD = 1, 0, 5
 CLONE_THREAD = 0x10000
@@ -140,6 +143,18 @@ REFUSED = {
     "unlinkat": ("unlinkat", NONE, 0, 0),
     "fchmodat": ("fchmodat", NONE, 0, 0),
     "capset": ("capset", 0, 0),
+    "openat to write": ("openat", NONE, 0, os.O_WRONLY),
+    "openat to read and make": ("openat", NONE, 0, os.O_RDONLY | os.O_CREAT, 0o600),
+    "socket": ("socket", NONE, 0, 0),
+    "connect": ("connect", NONE, 0, 0),
+    "bind": ("bind", NONE, 0, 0),
+    "listen": ("listen", NONE, 0),
+    "tgkill of another": ("tgkill", 0x7FFFFFFE, 0x7FFFFFFE, 0),
+    "prlimit64 of another": ("prlimit64", 0x7FFFFFFE, 0, 0, 0),
+    "mmap to execute": ("mmap", 0, 0, 7, 0x22, NONE, 0),
+    "mprotect to execute": ("mprotect", 1, 4096, 5),
+    "fcntl(F_SETOWN)": ("fcntl", NONE, 8, 1),
+    "a number of x32's": ("x32 getpid",),
 }
 FORKS = {"fork": ("fork",), "vfork": ("vfork",)}
 # What serving needs, so the kernel answers: no such map; a thread must share its memory.
@@ -233,7 +248,9 @@ def answer(result):
 
 def dropped(kitty):
     """What is left in each thread; what system calls say from within; and the metrics go on for processes old and new."""
-    with Host(kitty) as host, PrivilegesAgent(host.kitty, port=PORT) as agent:
+    # In groups of root's, as a login shell of root's is.
+    groups = ["setpriv", "--groups=0,4,6"]
+    with Host(kitty) as host, PrivilegesAgent(host.kitty, port=PORT, prefix=groups) as agent:
         old = host.watched(0)
         hook = hook_of(agent)
         shows(agent, old)
@@ -241,6 +258,9 @@ def dropped(kitty):
         threads = threads_of(pid)
         must, may = kept_on_this_kernel()
         for name, fields in threads.items():
+            for field in ("Uid", "Gid"):
+                expect(fields[field].split() == [str(OWN_USER)] * 4, f"thread {name}: {field} is {fields[field]}")
+            expect(fields["Groups"].split() == [], f"thread {name}: groups {fields['Groups']}")
             for field in ("CapEff", "CapPrm", "CapBnd"):
                 left = int(fields[field], 16)
                 expect(left & ~may == must, f"thread {name}: {field} is {fields[field]}, expected {must:016x}")
@@ -277,7 +297,7 @@ def dropped(kitty):
         expect(not failing, f"failing collectors: {failing}")
         took = agent.stop(2)
         return (
-            f"{len(threads)} threads with {kept[1]}, NoNewPrivs 1, Seccomp 2; EPERM from within for "
+            f"{len(threads)} threads of uid {OWN_USER} with {kept[1]}, NoNewPrivs 1, Seccomp 2; EPERM from within for "
             f"{', '.join(results)}; let through {', '.join(f'{n} ({answer(r)})' for n, r in through.items())}; hook {hook}; "
             f"another user's process shown {appeared:.1f} s after its start; SIGTERM to exit 0 {took:.2f} s"
         )
@@ -293,6 +313,7 @@ def kept(kitty):
         for name, fields in threads.items():
             for field, wanted in (("CapEff", mine), ("CapPrm", mine), ("NoNewPrivs", "0"), ("Seccomp", "0")):
                 expect(fields[field] == wanted, f"thread {name}: {field} is {fields[field]}, expected {wanted}")
+            expect(fields["Uid"].split() == ["0"] * 4, f"thread {name}: uids {fields['Uid']}")
         with Inside(agent.process.pid) as inside:
             results = {"execve(/nowhere)": inside.execute("/nowhere")}
             results |= {name: inside.call(*call) for name, call in REFUSED.items()}
@@ -336,6 +357,31 @@ def four_capabilities(kitty):
         return f"uid {NOBODY}, hook {hook}, a process of uid {SOMEBODY} with all of the owner's metrics"
 
 
+def chosen_user(kitty):
+    """--user: who it becomes; a root that may not become anybody stays, says so, and serves all the same."""
+    lines = []
+    flag = f"--user={SOMEBODY - 1}:{SOMEBODY - 2}"
+    only_four = ["setpriv", "--bounding-set=" + ",".join(["-all", *(f"+{name}" for name in FOUR)])]
+    for what, flags, prefix, uids, gids in (
+        (flag, [flag], [], SOMEBODY - 1, SOMEBODY - 2),
+        ("root with the four", [], only_four, 0, 0),
+    ):
+        with Host(kitty) as host, PrivilegesAgent(host.kitty, *flags, port=PORT, prefix=prefix) as agent:
+            shows(agent, host.watched(0, uid=SOMEBODY), OWNER_METRICS[1:])
+            for name, fields in threads_of(agent.process.pid).items():
+                expect(fields["Uid"].split() == [str(uids)] * 4, f"{what}: thread {name}: uids {fields['Uid']}")
+                expect(fields["Gid"].split() == [str(gids)] * 4, f"{what}: thread {name}: gids {fields['Gid']}")
+                expect(fields["Seccomp"] == "2", f"{what}: thread {name}: Seccomp {fields['Seccomp']}")
+            said = [line for line in agent.output().splitlines() if "privileges" in line]
+            partly = uids == 0
+            expect(len(said) == 1 and f"uid={uids}" in said[0], f"{what}: {said}")
+            expect(("only partly dropped" in said[0]) == partly, f"{what}: {said}")
+            expect(("missing CAP_SETUID, CAP_SETGID" in said[0]) == partly, f"{what}: {said}")
+            agent.stop(2)
+            lines.append(re.sub(r"^ts=\S+ ", "", said[0]))
+    return "\n    ".join(["", *lines])
+
+
 def without_each(kitty):
     """Each of the four missing: what is lost is what README says, and the agent says so."""
     lines = []
@@ -374,7 +420,7 @@ def without_each(kitty):
     return "\n    ".join(["", *lines])
 
 
-CASES = {case.__name__: case for case in (dropped, kept, four_capabilities, without_each)}
+CASES = {case.__name__: case for case in (dropped, kept, four_capabilities, chosen_user, without_each)}
 
 
 def main():

@@ -33,6 +33,18 @@ TEST(Flags, ValuesAfterEqualsOrSpace) {
   EXPECT_EQ(flags->rtt_hook, "fentry/tcp_ack_update_rtt");
   EXPECT_EQ(flags->log_level, log::Level::debug);
   EXPECT_EQ(flags->btf_path, "/a=b");
+  EXPECT_EQ(flags->user, privileges::kOwnUser);
+}
+
+TEST(Flags, AUserIsNumbersAndNotRoot) {
+  const auto user = [](std::string_view value) { return parse({"--user", value}); };
+  EXPECT_EQ(user("70000")->user, (privileges::User{70000, 70000}));
+  EXPECT_EQ(user("70000:1")->user, (privileges::User{70000, 1}));
+  for (const std::string_view wrong :
+       {"", "0", "0:1", "1:0", "nobody", "1:", ":1", "-1", "1:2:3", " 1", "4294967295", "4294967296"})
+    EXPECT_FALSE(user(wrong)) << wrong;
+  EXPECT_EQ(user("nobody").error().message(),
+            "read flag '--user': write UID or UID:GID, numbers above 0 and below 2^32 - 1");
 }
 
 TEST(Flags, RefusalsNameTheFlagAndWhatItAccepts) {
