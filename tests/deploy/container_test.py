@@ -26,6 +26,7 @@ from lab import Agent, Failure, Lab, Missing, Scrape, expect, parse_exposition, 
 
 LAB = os.path.join(HERE, "..", "lab.py")
 NOBODY = 65534
+OWN_USER = 65525  # privileges/user.h, kOwnUser
 FIND_LIMIT_S = 15  # discovery is every 5 s; the rest is for a machine busy with other tests
 STOP_LIMIT_S = 2
 COMMAND_LIMIT_S = 60
@@ -260,7 +261,7 @@ def daemonset(engine):
 
 def privileges(engine):
     """The container is given what the manifest says, of which kitty then gives up what serving does not need."""
-    named = {2: "DAC_READ_SEARCH", 19: "SYS_PTRACE", 38: "PERFMON", 39: "BPF"}  # uapi/linux/capability.h
+    named = {2: "DAC_READ_SEARCH", 6: "SETGID", 7: "SETUID", 19: "SYS_PTRACE", 38: "PERFMON", 39: "BPF"}  # uapi/linux/capability.h
     asked = set(agent_container("daemonset.yaml")["securityContext"]["capabilities"]["add"])
 
     def status_of(*flags):
@@ -278,9 +279,13 @@ def privileges(engine):
     expect(given["NoNewPrivs"] == "1", f"expected no new privileges, seen {given['NoNewPrivs']}")
     for field in ("CapBnd", "CapPrm", "CapEff"):
         expect(capabilities(given, field) == asked, f"{field}: expected {asked}, seen {capabilities(given, field)}")
-    kept = capabilities(status_of(), "CapPrm")
+    left = status_of()
+    kept = capabilities(left, "CapPrm")
+    for field in ("Uid", "Gid"):
+        expect(left[field].split() == [str(OWN_USER)] * 4, f"expected {field} {OWN_USER}, seen {left[field]}")
+    expect(left["Groups"].split() == [], f"expected no groups, seen {left['Groups']}")
     expect({"SYS_PTRACE", "DAC_READ_SEARCH"} <= kept < asked, f"expected less than {asked} to be kept, seen {kept}")
-    return f"given {', '.join(sorted(asked))}; kept {', '.join(sorted(kept))}"
+    return f"given {', '.join(sorted(asked))}; kept {', '.join(sorted(kept))} as uid {OWN_USER}"
 
 
 def scrape_inside(pid, port):
