@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/standard_streams.h"
 #include "cli/check.h"
 #include "cli/diagnose.h"
 #include "cli/ending.h"
@@ -183,6 +184,7 @@ int run_agent(const cli::Flags& flags) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (Status opened = open_standard_streams(); !opened) return cli::refuse(kNothingToServe, opened.error());
   const std::vector<std::string_view> arguments(argv + 1, argv + argc);
   if (!arguments.empty() && arguments.front() == "diagnose")
     return cli::diagnose(std::span(arguments).subspan(1));
@@ -195,5 +197,6 @@ int main(int argc, char** argv) {
     return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() ? kStopped : kNothingToServe;
   }
   log::set_level(flags->log_level);
+  log::never_wait();
   return run_agent(*flags);
 }

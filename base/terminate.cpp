@@ -1,18 +1,15 @@
 // What std::terminate() does, and so what an exception that nobody catches does: one line on stderr, then
 // abort(). Defined in place of libstdc++'s (its manual, "Verbose Terminate Handler"), which prints the same
 // with the type's name demangled; the demangler is 47 kB of a static binary.
-#include <unistd.h>
-
 #include <atomic>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
+
+#include "base/log.h"
 
 namespace {
 
-void print(const char* text) {
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text, strlen(text));
-}
+void print(const char* text) { kitty::log::print(text); }
 
 }  // namespace
 

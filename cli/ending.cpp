@@ -4,10 +4,12 @@
 #include <cstdio>
 #include <string>
 
+#include "base/log.h"
+
 namespace kitty::cli {
 
 int refuse(int status, const Error& error) {
-  std::fputs(("kitty: " + error.message() + '\n').c_str(), stderr);
+  log::print("kitty: " + error.message() + '\n');
   return status;
 }
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <string_view>
 
+#include "base/log.h"
 #include "procfs/directory.h"
 #include "procfs/file.h"
 #include "procfs/text.h"
@@ -39,6 +40,7 @@ AgentUsage read_agent_usage() {
     (void)procfs::walk_directory(fds->get(), buffer, [&count](std::string_view) { ++count; });
     usage.open_fds = count - (count > 0 ? 1 : 0);  // less the one that looks
   }
+  usage.log_lines_dropped = log::lines_dropped();
   return usage;
 }
 

@@ -364,6 +364,8 @@ void MetricsText::render_agent(const Metrics& metrics, const collector::AgentUsa
       {"open_files", report.few_descriptors ? report.dropped_processes : 0}});
   one("kitty_sockets_dropped", "Sockets of watched processes beyond a fair share of 8192.", MetricType::gauge,
       report.dropped_sockets);
+  one("kitty_log_lines_dropped_total", "Lines of the log that stderr did not take.", MetricType::counter,
+      usage.log_lines_dropped);
   one("process_cpu_seconds_total", "CPU time of the agent.", MetricType::counter, usage.cpu_seconds);
   one("process_resident_memory_bytes", "Resident memory of the agent.", MetricType::gauge,
       usage.resident_bytes);

@@ -36,33 +36,14 @@
 #include "procfs/directory.h"
 #include "procfs/file.h"
 #include "tests/unit/kernel_tests.h"
+#include "tests/unit/said_in_child.h"
 
 namespace kitty::privileges {
 namespace {
 
-constexpr uid_t kSomebody = 61462;  // neither root nor the agent's own
+using kitty::testing::said_in_child;
 
-// What `body` says, in a child, for what it does cannot be undone.
-std::string said_in_child(const std::function<std::string()>& body) {
-  int ends[2];
-  if (pipe(ends) != 0) return "no pipe";
-  const pid_t child = fork();
-  if (child == 0) {
-    const std::string said = body();
-    const bool whole = write(ends[1], said.data(), said.size()) == static_cast<ssize_t>(said.size());
-    _exit(whole ? 0 : 1);
-  }
-  close(ends[1]);
-  std::string said;
-  char buffer[4096];
-  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;)
-    said.append(buffer, static_cast<size_t>(n));
-  close(ends[0]);
-  int status = 0;
-  if (child < 0 || waitpid(child, &status, 0) != child) return "no child";
-  if (WIFSIGNALED(status)) return said + "killed by signal " + std::to_string(WTERMSIG(status));
-  return WEXITSTATUS(status) == 0 ? said : said + "exit status " + std::to_string(WEXITSTATUS(status));
-}
+constexpr uid_t kSomebody = 61462;  // neither root nor the agent's own
 
 // A process that sleeps, of root's or of another user's; it ends with this object.
 class Victim {
@@ -332,7 +313,7 @@ std::string names_of(const std::vector<Attempt>& attempts, bool refused) {
   return names;
 }
 
-class ConfinementTest : public testing::Test {
+class ConfinementTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (geteuid() != 0) GTEST_SKIP() << "root is missing";

@@ -124,7 +124,9 @@ struct Fixture {
                       .refused_hooks = {{"kprobe/tcp_rtt_estimator", "attach: no such \"symbol\""}},
                       .start_time_seconds = 1.5e9});
     ExpositionWriter writer(max_bytes);
-    text.render(metrics, {.cpu_seconds = 1.25, .resident_bytes = 4 << 20, .open_fds = 12}, writer);
+    text.render(metrics,
+                {.cpu_seconds = 1.25, .resident_bytes = 4 << 20, .open_fds = 12, .log_lines_dropped = 8},
+                writer);
     return writer.text();
   }
 };
