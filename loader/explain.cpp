@@ -48,6 +48,16 @@ std::string missing_capabilities(Step step, const HostFacts& host) {
   return missing;
 }
 
+constexpr std::string_view kFilterIsOn =
+    "a seccomp filter is on: allow bpf and perf_event_open in its profile";
+
+// A filter sees the system call, not what is loaded or attached by it: with maps there, bpf is let through.
+// It answers with whatever errno its profile says.
+bool may_be_filtered(const Refusal& refusal, const HostFacts& host) {
+  const bool is_first_of_its_call = refusal.step == Step::create_map || refusal.step == Step::open_kprobe;
+  return host.seccomp_mode == kSeccompFilter && is_first_of_its_call;
+}
+
 bool is_before(const HostFacts& host, uint32_t major, uint32_t minor) {
   if (host.kernel_major == 0) return false;
   return host.kernel_major < major || (host.kernel_major == major && host.kernel_minor < minor);
@@ -85,12 +95,7 @@ std::string explain_denial(const Refusal& refusal, const HostFacts& host) {
     return "kernel.perf_event_paranoid is " + std::to_string(paranoid) +
            "; distributions that know values above 2 then want CAP_SYS_ADMIN: grant that, or set it to 2";
   }
-  // Filters see the system call, not what is loaded or attached by it: with maps there, bpf is let through.
-  const bool is_first_of_its_call = refusal.step == Step::create_map || refusal.step == Step::open_kprobe;
-  if (host.seccomp_mode == kSeccompFilter && is_first_of_its_call) {
-    return "no capability is missing, but a seccomp filter is on: allow bpf and perf_event_open in its "
-           "profile";
-  }
+  if (may_be_filtered(refusal, host)) return "no capability is missing, but " + std::string(kFilterIsOn);
   if (!host.effective_capabilities) return {};
   std::string text = "no capability is missing: a policy of this host refuses it";
   if (!host.security_modules.empty()) text += " (security modules: " + host.security_modules + ")";
@@ -216,6 +221,33 @@ std::string explain_iterate(const Refusal& refusal) {
   }
 }
 
+// By the errno alone.
+std::string explain_errno(const Refusal& refusal, const HostFacts& host) {
+  switch (refusal.step) {
+    case Step::create_map:
+      return explain_create_map(refusal);
+    case Step::load_program:
+      return explain_load(refusal);
+    case Step::open_kprobe:
+      return explain_open_kprobe(refusal);
+    case Step::attach:
+      return explain_attach(refusal, host);
+    case Step::iterate:
+      return explain_iterate(refusal);
+    case Step::enable_stats:
+      return refusal.err == EINVAL ? "kernels before 5.8 cannot count" : "";
+    case Step::read_kernel_btf:
+      break;
+  }
+  return {};
+}
+
+// Answers that no profile gives: they tell of a symbol, or of what has run out.
+bool is_the_kernels_own(const Refusal& refusal) {
+  return refusal.err == ENOENT || refusal.err == EADDRNOTAVAIL || refusal.err == ENOMEM ||
+         refusal.err == EMFILE || refusal.err == ENFILE || refusal.err == E2BIG;
+}
+
 bool is_printable(char c) { return c >= ' ' && c <= '~'; }
 
 std::string_view without(std::string_view text, std::string_view front) {
@@ -253,23 +285,9 @@ std::string explain(const Refusal& refusal, const HostFacts& host) {
     return {};
   }
   if (refusal.err == EPERM || refusal.err == EACCES) return explain_denial(refusal, host);
-  switch (refusal.step) {
-    case Step::create_map:
-      return explain_create_map(refusal);
-    case Step::load_program:
-      return explain_load(refusal);
-    case Step::open_kprobe:
-      return explain_open_kprobe(refusal);
-    case Step::attach:
-      return explain_attach(refusal, host);
-    case Step::iterate:
-      return explain_iterate(refusal);
-    case Step::enable_stats:
-      return refusal.err == EINVAL ? "kernels before 5.8 cannot count" : "";
-    case Step::read_kernel_btf:
-      break;
-  }
-  return {};
+  std::string text = explain_errno(refusal, host);
+  if (!may_be_filtered(refusal, host) || is_the_kernels_own(refusal)) return text;
+  return std::string(kFilterIsOn) + (text.empty() ? "" : "; or " + text);
 }
 
 Lockdown parse_lockdown(std::string_view text) {

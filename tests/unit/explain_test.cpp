@@ -158,6 +158,25 @@ TEST(Explain, NamesTheReason) {
       {"seccomp with ENOSYS", refused(Step::create_map, ENOSYS),
        with([](HostFacts& host) { host.seccomp_mode = 2; }),
        "a seccomp filter hides the system call, or the kernel lacks it"},
+      {"seccomp with EINVAL", refused(Step::create_map, EINVAL),
+       with([](HostFacts& host) { host.seccomp_mode = 2; }),
+       "a seccomp filter is on: allow bpf and perf_event_open in its profile; or this kernel does not know "
+       "the map's "
+       "type or flags, or refuses its sizes"},
+      {"seccomp with an errno of its own", refused(Step::open_kprobe, EUCLEAN),
+       with([](HostFacts& host) { host.seccomp_mode = 2; }),
+       "a seccomp filter is on: allow bpf and perf_event_open in its profile"},
+      {"seccomp with EINVAL of a kprobe", refused(Step::open_kprobe, EINVAL),
+       with([](HostFacts& host) { host.seccomp_mode = 2; }),
+       "a seccomp filter is on: allow bpf and perf_event_open in its profile; or tcp_x exists, but kprobes "
+       "may not be "
+       "set on it"},
+      {"an answer that is the kernel's own, under seccomp", refused(Step::open_kprobe, ENOENT),
+       with([](HostFacts& host) { host.seccomp_mode = 2; }),
+       "this kernel has no symbol tcp_x: inlined or absent"},
+      {"EINVAL of what seccomp let through", refused(Step::load_program, EINVAL),
+       with([](HostFacts& host) { host.seccomp_mode = 2; }),
+       "this kernel does not know this kind of program, and its verifier says nothing"},
       {"no bpf(2)", refused(Step::create_map, ENOSYS), root(),
        "the kernel was built without this system call"},
       {"policy", refused(Step::load_program, EPERM),
