@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
-#include <ctime>
 #include <functional>
 #include <span>
 #include <string>
@@ -22,6 +21,7 @@
 #include "cli/flags.h"
 #include "cli/top.h"
 #include "collector/agent_usage.h"
+#include "collector/clock.h"
 #include "collector/embedded_object.h"
 #include "collector/process_watch.h"
 #include "collector/rtt_hook.h"
@@ -106,7 +106,7 @@ http::AgentInfo describe(const collector::RttSource& source) {
                        .rtt_hook = hook.name,
                        .socket_source = source.rows ? "iter/task_file" : "procfs",
                        .refused_hooks = {},
-                       .start_time_seconds = static_cast<double>(time(nullptr))};
+                       .start_time_seconds = collector::unix_seconds()};
   for (const collector::Refusal& refusal : hook.refusals)
     info.refused_hooks.push_back({refusal.hook, refusal.reason});
   return info;

@@ -27,13 +27,6 @@ constexpr int kMaxGenerations = 16;
 constexpr size_t kReadBufferBytes = std::max({procfs::kEnvironBufferBytes, procfs::kCgroupBufferBytes,
                                               procfs::kStatBufferBytes, procfs::kStatusBufferBytes});
 
-// Now, on the clock of ProcessStat::start_time_ticks.
-uint64_t boot_ticks() {
-  timespec now{};
-  clock_gettime(CLOCK_BOOTTIME, &now);
-  return static_cast<uint64_t>(now.tv_sec) * static_cast<uint64_t>(sysconf(_SC_CLK_TCK));
-}
-
 void say(std::string_view what, const WatchedProcess& process) {
   log::debug(what, {{"pid", std::to_string(process.id.pid)},
                     {"rank", process.labels.rank},
