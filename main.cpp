@@ -190,6 +190,7 @@ int main(int argc, char** argv) {
     return cli::diagnose(std::span(arguments).subspan(1));
   if (!arguments.empty() && arguments.front() == "top") return cli::top(std::span(arguments).subspan(1));
   if (!arguments.empty() && arguments.front() == "check") return cli::check(std::span(arguments).subspan(1));
+  log::never_wait();
   const Result<cli::Flags> flags = cli::parse_flags(arguments);
   if (!flags) return cli::refuse(cli::kWrongUsage, flags.error());
   if (flags->show_help || flags->show_version) {
@@ -197,6 +198,5 @@ int main(int argc, char** argv) {
     return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() ? kStopped : kNothingToServe;
   }
   log::set_level(flags->log_level);
-  log::never_wait();
   return run_agent(*flags);
 }

@@ -177,6 +177,8 @@ def full_stderr(kitty):
             second = subprocess.run([kitty, f"--web.listen-address=127.0.0.1:{PORT}"], stdin=subprocess.DEVNULL,
                                     stderr=stderr, timeout=SLACK_S)  # fmt: skip
             expect(second.returncode == 1, f"on a taken port: expected status 1, seen {second.returncode}")
+            wrong = subprocess.run([kitty, "--web.port=1"], stdin=subprocess.DEVNULL, stderr=stderr, timeout=SLACK_S)
+            expect(wrong.returncode == 3, f"by a wrong flag: expected status 3, seen {wrong.returncode}")
             took = stop(agent)
         expect(fcntl.fcntl(stderr, fcntl.F_GETFL) == before, "the pipe's flags are others than before")
     return f"{lost:.0f} lines lost, SIGTERM to exit 0 {took:.2f} s"

@@ -440,6 +440,14 @@ TEST(CheckText, AReasonIsSaidOnceAndWrapped) {
   EXPECT_SHOWS(text, "hooks      each tried, then detached; kitty takes fentry/tcp_rtt_estimator\n");
 }
 
+TEST(CheckText, RootIsToldWhetherTheAgentStaysRoot) {
+  CheckFacts facts = everything();
+  EXPECT_SHOWS(text_of(facts), "privileges uid 0, which the agent gives up when it serves\n");
+  facts.start.held = kFour;
+  EXPECT_SHOWS(text_of(facts),
+               "privileges uid 0, which the agent keeps: missing CAP_SETUID, CAP_SETGID: grant\n");
+}
+
 TEST(CheckText, MissingCapabilitiesSayWhatIsLost) {
   CheckFacts facts = everything();
   unprivileged(facts);
