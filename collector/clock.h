@@ -42,7 +42,8 @@ namespace kitty::collector {
 [[nodiscard]] inline double unix_seconds() {
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec / 1'000'000) / 1e3;
+  const long milliseconds = now.tv_nsec / 1'000'000;
+  return static_cast<double>(now.tv_sec) + static_cast<double>(milliseconds) / 1e3;
 }
 
 [[nodiscard]] inline double seconds_since(uint64_t start_ns) {

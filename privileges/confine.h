@@ -14,7 +14,7 @@ namespace kitty::privileges {
 
 struct Confinement {
   CapabilitySet kept;
-  uid_t uid = 0;  // the effective one that is left
+  uid_t uid = 0;        // the effective one that is left
   std::string problem;  // what could not be given up, in one line; empty when all was
 };
 
