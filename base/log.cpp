@@ -15,6 +15,7 @@
 #include <mutex>
 
 #include "base/utc.h"
+#include "base/utf8.h"
 
 namespace kitty::log {
 
@@ -37,27 +38,30 @@ std::mutex g_polling;
 
 constexpr std::array<std::string_view, 4> kNames = {"debug", "info", "warn", "error"};
 
-// logfmt quotes a value that holds a space, a quote, an equals sign or a control character, or is empty.
+// logfmt quotes a value that holds a space, a quote, an equals sign or a control character, or is empty. What
+// steers a terminal, and what is no UTF-8, becomes '?'.
 void append_value(std::string& out, std::string_view value) {
   bool plain = !value.empty();
   for (const char c : value) {
-    if (static_cast<unsigned char>(c) <= ' ' || c == '"' || c == '=' || c == '\\' || c == 0x7f) plain = false;
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte <= ' ' || byte >= 0x7f || c == '"' || c == '=' || c == '\\') plain = false;
   }
   if (plain) {
     out += value;
     return;
   }
   out += '"';
-  for (const char c : value) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (c == '\n') {
+  while (!value.empty()) {
+    const size_t bytes = code_point_bytes(value);
+    const std::string_view one = value.substr(0, std::max<size_t>(bytes, 1));
+    value.remove_prefix(one.size());
+    if (one == "\n") {
       out += "\\n";
-    } else if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) {
+    } else if (bytes == 0 || is_unprintable(one)) {
       out += '?';
     } else {
-      out += c;
+      if (one == "\"" || one == "\\") out += '\\';
+      out += one;
     }
   }
   out += '"';

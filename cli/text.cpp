@@ -2,28 +2,18 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 
-#include "http/utf8.h"
+#include "base/utf8.h"
 
 namespace kitty::cli {
-
-namespace {
-
-// Code points that steer a terminal: C0, DEL, C1 (U+0080 to U+009F).
-bool is_control(std::string_view code_point) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(code_point[i]); };
-  if (code_point.size() == 1) return byte(0) < 0x20 || byte(0) == 0x7f;
-  return code_point.size() == 2 && byte(0) == 0xc2 && byte(1) < 0xa0;
-}
-
-}  // namespace
 
 std::string printable(std::string_view text) {
   std::string out;
   while (!text.empty()) {
-    const size_t bytes = http::code_point_bytes(text);
+    const size_t bytes = code_point_bytes(text);
     const std::string_view one = text.substr(0, std::max<size_t>(bytes, 1));
-    if (bytes == 0 || is_control(one)) {
+    if (bytes == 0 || is_unprintable(one)) {
       out += '?';
     } else {
       out += one;
@@ -33,19 +23,34 @@ std::string printable(std::string_view text) {
   return out;
 }
 
-void append_json(std::string& out, std::string_view text) {
+namespace {
+
+// Four hexadecimal digits.
+void append_json_unit(std::string& out, uint32_t unit) {
   constexpr std::string_view kHex = "0123456789abcdef";
+  out += "\\u";
+  for (int shift = 12; shift >= 0; shift -= 4) out += kHex[unit >> shift & 15];
+}
+
+// RFC 8259, 7: beyond U+FFFF as a pair of surrogates.
+void append_json_escape(std::string& out, uint32_t value) {
+  constexpr uint32_t kFirstOfPairs = 0x10000;
+  if (value < kFirstOfPairs) return append_json_unit(out, value);
+  append_json_unit(out, 0xd800 + ((value - kFirstOfPairs) >> 10));
+  append_json_unit(out, 0xdc00 + ((value - kFirstOfPairs) & 0x3ff));
+}
+
+}  // namespace
+
+void append_json(std::string& out, std::string_view text) {
   out += '"';
   while (!text.empty()) {
-    const size_t bytes = http::code_point_bytes(text);
+    const size_t bytes = code_point_bytes(text);
     const std::string_view one = text.substr(0, std::max<size_t>(bytes, 1));
     if (bytes == 0) {
       out += "\\ufffd";
-    } else if (is_control(one) && one.size() == 1) {
-      const auto byte = static_cast<unsigned char>(one[0]);
-      out += "\\u00";
-      out += kHex[byte >> 4];
-      out += kHex[byte & 15];
+    } else if (is_unprintable(one)) {
+      append_json_escape(out, code_point_value(one));
     } else {
       if (one == "\"" || one == "\\") out += '\\';
       out += one;

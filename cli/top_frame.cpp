@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "http/utf8.h"
+#include "base/utf8.h"
 #include "verdict/thresholds.h"
 
 namespace kitty::cli {
@@ -55,7 +55,7 @@ bool takes_one_column(std::string_view code_point) {
 std::string fit(std::string_view text, bool utf8) {
   std::string out;
   while (!text.empty()) {
-    const size_t bytes = std::max<size_t>(http::code_point_bytes(text), 1);
+    const size_t bytes = std::max<size_t>(code_point_bytes(text), 1);
     const std::string_view one = text.substr(0, bytes);
     const bool keep = takes_one_column(one) && (utf8 || bytes == 1);
     out += keep ? one : "?";

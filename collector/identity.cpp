@@ -3,6 +3,8 @@
 #include <array>
 #include <string_view>
 
+#include "base/utf8.h"
+
 namespace kitty::collector {
 
 namespace {
@@ -50,7 +52,7 @@ RankLabels rank_labels(std::span<const procfs::EnvironVariable> variables) {
     const procfs::EnvironValue& value = variables[i].value;
     if (!value.present) continue;
     if (!variable.means_absent.empty() && value.text() == variable.means_absent) continue;
-    labels.*variable.label = value.text();
+    labels.*variable.label = printable_text(value.text());
   }
   return labels;
 }

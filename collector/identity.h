@@ -17,7 +17,9 @@ namespace kitty::collector {
 [[nodiscard]] std::vector<procfs::EnvironVariable> identity_variables();
 
 // `variables` is what identity_variables() gave, filled. An absent variable is not the same as an empty one:
-// an empty RANK is present, and wins.
+// an empty RANK is present, and wins. Whatever the values hold, the labels can be shown: see
+// printable_text(), which replaces newlines, too, because Prometheus hands a label on to alerts and their
+// mails unescaped.
 [[nodiscard]] RankLabels rank_labels(std::span<const procfs::EnvironVariable> variables);
 
 }  // namespace kitty::collector

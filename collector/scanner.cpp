@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "base/log.h"
+#include "base/utf8.h"
 #include "collector/clock.h"
 #include "collector/identity.h"
 #include "procfs/directory.h"
@@ -227,7 +228,7 @@ void Scanner::start_watching(procfs::ProcessHandle handle, const Known& known) {
   watched.process.labels = rank_labels(variables_);
   if (const auto stat = handle.read_stat(read_buffer_)) {
     watched.parent = stat->ppid;
-    watched.process.comm = stat->comm;
+    watched.process.comm = printable_text(stat->comm);
   }
   if (const auto cgroup = handle.read_cgroup(read_buffer_)) {
     watched.process.container_id = cgroup->container_id;
@@ -245,7 +246,7 @@ bool Scanner::refresh(Watched& watched) {
   WatchedProcess& process = watched.process;
   const auto stat = process.handle->read_stat(read_buffer_);
   if (!stat) return true;  // erase_dead() sees to it
-  process.comm = stat->comm;
+  process.comm = printable_text(stat->comm);
   const Layout layout = layout_of(*stat);
   // A launcher may become another user after the fork (setuid), and only then the program.
   if (const auto uid = process.handle->read_real_uid(read_buffer_)) process.uid = *uid;

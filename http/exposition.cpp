@@ -8,13 +8,12 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "http/utf8.h"
+#include "base/utf8.h"
 
 namespace kitty::http {
 
 namespace {
 
-constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // U+FFFD
 constexpr size_t kMaxValueBytes = 32;
 
 std::string_view type_name(MetricType type) {
@@ -94,7 +93,10 @@ void append_label_value(std::string& out, std::string_view value) {
   size_t used = 0;
   while (!value.empty()) {
     const size_t valid = code_point_bytes(value);
-    const std::string_view piece = valid == 0 ? kReplacement : value.substr(0, valid);
+    std::string_view piece = value.substr(0, valid);
+    // Most are visible ASCII, which is settled here; a newline is escaped below.
+    const bool plain = valid == 1 && piece.front() >= ' ' && piece.front() < 0x7f;
+    if (!plain && piece != "\n" && (valid == 0 || is_unprintable(piece))) piece = kReplacementCharacter;
     if (piece.size() > kMaxLabelValueBytes - used) return;
     used += piece.size();
     if (piece == "\n") {

@@ -60,8 +60,10 @@ class Value {
   size_t size_ = 0;
 };
 
-// Appends `value` as it stands between a label's quotes: bytes that are not UTF-8 replaced by U+FFFD, cut at
-// kMaxLabelValueBytes, backslash, quote and newline escaped. At most kMaxEscapedBytes are appended.
+// Appends `value` as it stands between a label's quotes: bytes that are not UTF-8, and what steers a terminal
+// or is not to be seen (is_unprintable(), base/utf8.h), replaced by U+FFFD, cut at kMaxLabelValueBytes,
+// backslash, quote and newline escaped. At most kMaxEscapedBytes are appended. A newline comes in no other
+// program's text (collector/identity.h).
 void append_label_value(std::string& out, std::string_view value);
 inline constexpr size_t kMaxEscapedBytes = 2 * kMaxLabelValueBytes;
 

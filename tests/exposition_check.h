@@ -20,9 +20,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/utf8.h"
 #include "http/exposition.h"
 #include "http/exposition_reader.h"
-#include "http/utf8.h"
 
 namespace kitty::http {
 
@@ -80,6 +80,8 @@ inline std::vector<std::string> check_exposition(std::string_view text) {
   for (std::string_view rest = text; !rest.empty();) {
     const size_t bytes = code_point_bytes(rest);
     if (bytes == 0) problem(utf8_line, "not UTF-8");
+    if (bytes != 0 && rest.front() != '\n' && is_unprintable(rest.substr(0, bytes)))
+      problem(utf8_line, "a character that steers a terminal");
     if (rest.front() == '\n') ++utf8_line;
     rest.remove_prefix(std::max<size_t>(bytes, 1));
   }

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/utf8.h"
 #include "procfs/environ.h"
 
 namespace {
@@ -67,6 +68,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (variable.value.present != expected.has_value()) std::abort();
       if (!expected) continue;
       if (variable.value.text() != expected->substr(0, kMaxEnvironValueBytes)) std::abort();
+      if (kitty::printable_text(kitty::printable_text(variable.value.text())) !=
+          kitty::printable_text(variable.value.text()))
+        std::abort();
       if (variable.value.truncated != (expected->size() > kMaxEnvironValueBytes)) std::abort();
     }
   }

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/utf8.h"
 #include "cli/read_scrape.h"
 #include "cli/report.h"
 #include "verdict/judge.h"
@@ -15,6 +16,14 @@
 #include "verdict/window.h"
 
 using namespace kitty;
+
+static void expect_printable(std::string_view text) {
+  while (!text.empty()) {
+    const size_t bytes = code_point_bytes(text);
+    if (bytes == 0 || (text.front() != '\n' && is_unprintable(text.substr(0, bytes)))) std::abort();
+    text.remove_prefix(bytes);
+  }
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string_view rest(reinterpret_cast<const char*>(data), size);
@@ -50,9 +59,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (double t = 1000; t < 1010; ++t)
     watch.add(t, verdict::judge(verdict::make_window(verdict::between(nodes, t, t + 3))));
   const std::string text = cli::text_report(report);
-  for (const char c : text) {
-    if (c != '\n' && static_cast<unsigned char>(c) < ' ') std::abort();
-  }
-  (void)cli::json_report(report);
+  expect_printable(text);
+  expect_printable(cli::json_report(report));
   return 0;
 }

@@ -433,9 +433,11 @@ IDENTITIES = [
     # What a label may hold: escaped, and cut at 128 bytes.
     ({"KITTY_WATCH": "1", "RANK": "62", "JOB_NAME": 'quo"te'}, "62", 'quo"te'),
     ({"KITTY_WATCH": "1", "RANK": "63", "JOB_NAME": "back\\slash"}, "63", "back\\slash"),
-    ({"KITTY_WATCH": "1", "RANK": "64", "JOB_NAME": "new\nline"}, "64", "new\nline"),
+    ({"KITTY_WATCH": "1", "RANK": "64", "JOB_NAME": "new\nline"}, "64", "new\ufffdline"),
     ({"KITTY_WATCH": "1", "RANK": "65", "JOB_NAME": "not\\nnew"}, "65", "not\\nnew"),
-    ({"KITTY_WATCH": "1", "RANK": "66", "JOB_NAME": 'x",rank="0"} 1\n# evil\\'}, "66", 'x",rank="0"} 1\n# evil\\'),
+    ({"KITTY_WATCH": "1", "RANK": "66", "JOB_NAME": 'x",rank="0"} 1\n# evil\\'}, "66", 'x",rank="0"} 1\ufffd# evil\\'),
+    ({"KITTY_WATCH": "1", "RANK": "70", "JOB_NAME": "\x1b[2J\x7f\x9b\u202ed\u200bc"}, "70",
+     "\ufffd[2J" + "\ufffd" * 3 + "d\ufffdc"),
     ({"KITTY_WATCH": "1", "RANK": "67", "JOB_NAME": "j" * 100_000}, "67", "j" * 128),
     ({"KITTY_WATCH": "1", "RANK": "67", "JOB_NAME": "j" * 100_001}, "67", "j" * 128),
     ({"KITTY_WATCH": "1", "RANK": "68", "JOB_NAME": "é" * 100}, "68", "é" * 64),

@@ -40,6 +40,8 @@ TEST(Log, QuotesWhatLogfmtMustQuote) {
             "level=info msg=serving address=:9100");
   EXPECT_EQ(format_line(Level::warn, "a \"b\"\nc", {{"empty", ""}, {"path", "a\\b"}, {"odd", "a=b\x01"}}),
             "level=warn msg=\"a \\\"b\\\"\\nc\" empty=\"\" path=\"a\\\\b\" odd=\"a=b?\"");
+  EXPECT_EQ(format_line(Level::info, "x", {{"job", "\xc2\x9b\xe2\x80\xae\xff"}, {"name", "\xc3\xa4"}}),
+            "level=info msg=x job=\"???\" name=\"\xc3\xa4\"");
   EXPECT_EQ(log::parse_level("warn"), Level::warn);
   EXPECT_EQ(log::parse_level("WARN"), std::nullopt);
 }

@@ -196,21 +196,21 @@ TEST_F(DiagnoseFiles, ClocksOfNodesMayDiffer) {
 
 TEST_F(DiagnoseFiles, JsonForScripts) {
   Scenario scenario = Scenario::ring(4);
-  scenario.job = "a\\\"b\\n\x1b[2J";
+  scenario.job = "a\\\"b\\n\x1b[2J\xc2\x9b\xe2\x80\xae\xf3\xa0\x81\x81";
   scenario.both_ways(2, slow);
   std::vector<std::string> arguments = save(scenario);
   arguments.emplace_back("--json");
   EXPECT_EQ(run(arguments), 1);
   EXPECT_OUTPUT(
-      "{\"outcome\":1,\"window_seconds\":10.000,\"jobs\":[{\"job\":\"a\\\"b\\u000a\\u001b[2J\",\"uid\":\"\","
-      "\"ranks\":4,"
+      "{\"outcome\":1,\"window_seconds\":10.000,\"jobs\":[{\"job\":\"a\\\"b\\u000a\\u001b["
+      "2J\\u009b\\u202e\\udb40\\udc41\",\"uid\":\"\",\"ranks\":4,"
       "\"verdict\":\"latency\",\"cause\":\"\",\"culprits\":[\"2\"],\"links\":[],\"named\":\"rank 2 (node "
       "n2)\"");
   EXPECT_OUTPUT("\"complete\":true");
   EXPECT_OUTPUT("],\"not_judged\":[]}\n");
   arguments.pop_back();
   EXPECT_EQ(run(arguments), 1);
-  EXPECT_OUTPUT("job a\"b??[2J  4 ranks");
+  EXPECT_OUTPUT("job a\"b??[2J???  4 ranks");
 }
 
 TEST_F(DiagnoseFiles, WrongUsage) {

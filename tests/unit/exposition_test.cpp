@@ -114,14 +114,18 @@ INSTANTIATE_TEST_SUITE_P(
         LabelCase{"cut_before_a_code_point", std::string(127, 'x') + "\xc3\xa4", std::string(127, 'x')},
         LabelCase{"cut_before_a_replacement", std::string(126, 'x') + "\xff", std::string(126, 'x')},
         LabelCase{"escapes_do_not_count", std::string(128, '"'), repeat("\\\"", 128)},
-        LabelCase{"nul", std::string("a\0b", 3), std::string("a\0b", 3)}),
+        LabelCase{"nul", std::string("a\0b", 3), "a" + kBad + "b"},
+        LabelCase{"steers_a_terminal", "\x1b[2J\x7f\t\xc2\x9b", kBad + "[2J" + repeat(kBad, 3)},
+        LabelCase{"turns_the_direction", "a\u202eb\u2066\u061c", "a" + kBad + "b" + kBad + kBad},
+        LabelCase{"without_width", "a\xe2\x80\x8b\xef\xbb\xbf", "a" + kBad + kBad}),
     [](const auto& c) { return std::string(c.param.name); });
 
 // One of each kind, with a hostile label.
 void write_all(ExpositionWriter& writer) {
   constexpr std::array<double, 3> kBounds = {0.0001, 0.001, 0.05};
   const HistogramBounds bounds(kBounds);
-  const std::string hostile = format_labels({{"pid", "4242"}, {"rank", "3"}, {"job", "bad\"} 1\n\\\xff"}});
+  const std::string hostile =
+      format_labels({{"pid", "4242"}, {"rank", "3"}, {"job", "bad\"} 1\n\\\xff\x1b[2J\xe2\x80\xae"}});
   const std::string plain = format_labels({{"pid", "7"}, {"rank", ""}, {"job", ""}});
   writer.begin();
   writer.family("net_tcp_out_segs_total", "Segments sent.", MetricType::counter);
@@ -186,7 +190,7 @@ TEST(ExpositionWriter, HostileLabelsComeBackAsWritten) {
     ASSERT_TRUE(item) << item.error().message();
     ASSERT_NE(item->kind, ItemKind::end) << "series not found";
     if (item->label("pid") != "4242") continue;
-    EXPECT_EQ(item->label("job"), "bad\"} 1\n\\" + kBad);
+    EXPECT_EQ(item->label("job"), "bad\"} 1\n\\" + kBad + kBad + "[2J" + kBad);
     break;
   }
 }

@@ -53,6 +53,9 @@ TEST(RankLabels, FirstPresentVariableWins) {
        entries({"TORCHELASTIC_RUN_ID=none", "SLURM_JOB_ID=s"}),
        {"", "s", "", ""}},
       {"PMIx namespace last", entries({"PMIX_NAMESPACE=p"}), {"", "p", "", ""}},
+      {"what steers a terminal or breaks a line is replaced",
+       entries({"RANK=\x1b[2J", "JOB_NAME=a\nb\xc2\x9b\xe2\x80\xae\xff", "LOCAL_RANK=\x7f"}),
+       {"\ufffd[2J", "a\ufffdb\ufffd\ufffd\ufffd", "\ufffd", ""}},
       {"first occurrence", entries({"RANK=1", "RANK=2"}), {"1", "", "", ""}},
   };
   for (const Case& c : cases) EXPECT_EQ(labels_of(c.environ), c.want) << c.name;
