@@ -15,6 +15,7 @@
 #include "http/exposition.h"
 #include "http/httplib_config.h"
 #include "http/resolve.h"
+#include "http/scope.h"
 
 namespace kitty::http {
 
@@ -58,7 +59,8 @@ Result<Fd> connect_to(const std::vector<Endpoint>& endpoints, Clock::time_point 
     if (getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &err, &bytes) != 0) err = errno;
     if (err == 0) return socket;
   }
-  return fail("connect", {}, err);
+  return fail("connect", {}, err,
+              err == EINVAL ? "a link-local address needs its interface, as in [fe80::1%eth0]:9100" : "");
 }
 
 // A socket whose every operation ends at one deadline, whatever trickles in meanwhile.
@@ -131,11 +133,13 @@ Result<std::string> exchange(const Url& url, int socket, Clock::time_point deadl
     return fail("fetch", {}, stream.error(),
                 stream.error() != 0 ? "" : "the answer is no HTTP, or is cut off");
   };
-  const bool v6 = url.host.find(':') != std::string::npos;
-  const std::string request =
-      "GET " + url.path + " HTTP/1.1\r\nHost: " + (v6 ? '[' + url.host + ']' : url.host) + ':' +
-      std::to_string(url.port) +
-      "\r\nUser-Agent: kitty/" KITTY_VERSION "\r\nAccept: text/plain\r\nConnection: close\r\n\r\n";
+  const std::string host(
+      split_scope(url.host).address);  // the interface is this host's own affair (RFC 6874, 1)
+  const bool v6 = host.find(':') != std::string::npos;
+  const std::string request = "GET " + url.path + " HTTP/1.1\r\nHost: " + (v6 ? '[' + host + ']' : host) +
+                              ':' + std::to_string(url.port) +
+                              "\r\nUser-Agent: kitty/" KITTY_VERSION
+                              "\r\nAccept: text/plain\r\nConnection: close\r\n\r\n";
   for (std::string_view rest = request; !rest.empty();) {
     const ssize_t n = stream.write(rest.data(), rest.size());
     if (n <= 0) return broken();
@@ -203,9 +207,16 @@ Result<Url> parse_url(std::string_view text) {
     return bad("no such file, and no port");
   }
   if (!bracketed && url.host.find(':') != std::string::npos) return bad("an IPv6 address needs brackets");
+  const ScopedAddress scoped = split_scope(url.host);
+  if (scoped.scope) {
+    std::string_view scope = *scoped.scope;
+    if (with_scheme && scope.starts_with("25") && scope.size() > 2) scope.remove_prefix(2);
+    if (!bracketed || !is_scope(scope)) return bad("no interface's name behind the '%'");
+    url.host = std::string(scoped.address) + '%' + std::string(scope);
+  }
   if (url.host.empty() || url.host.size() > kMaxHostBytes)
     return bad("no host, or a longer one than names may be");
-  for (const char c : url.host) {
+  for (const char c : split_scope(url.host).address) {
     const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
     if (!plain && std::string_view("-._:").find(c) == std::string_view::npos) return bad("no valid host");
   }

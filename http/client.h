@@ -16,12 +16,13 @@
 namespace kitty::http {
 
 struct Url {
-  std::string host;  // without brackets
+  std::string host;  // without brackets; fe80::1%eth0 with its interface
   uint16_t port = 9100;
   std::string path = "/metrics";  // with its query
 };
 
-// HOST:PORT, [IPV6]:PORT, or http://HOST[:PORT][/PATH], whose default port is 80 as everywhere.
+// HOST:PORT, [IPV6]:PORT, or http://HOST[:PORT][/PATH], whose default port is 80 as everywhere. An interface
+// may stand behind an IPv6 address: [fe80::1%eth0]:9100; behind http:// also as %25eth0 (RFC 6874).
 [[nodiscard]] Result<Url> parse_url(std::string_view text);
 
 // The body of a 200 answer, at most kMaxTextBytes. `timeout` is for the whole.

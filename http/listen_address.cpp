@@ -7,6 +7,8 @@
 #include <charconv>
 #include <cstring>
 
+#include "http/scope.h"
+
 namespace kitty::http {
 
 namespace {
@@ -55,6 +57,23 @@ Fd try_listen(const ListenAddress& address) {
   return socket;
 }
 
+// False where this host has no such interface.
+bool set_scope(ListenAddress& address) {
+  const auto index = interface_index(address.scope);
+  if (!index) return false;
+  sockaddr_in6 v6{};
+  memcpy(&v6, &address.address, sizeof v6);
+  v6.sin6_scope_id = *index;
+  memcpy(&address.address, &v6, sizeof v6);
+  return true;
+}
+
+bool is_link_local(const ListenAddress& address) {
+  sockaddr_in6 v6{};
+  memcpy(&v6, &address.address, sizeof v6);
+  return v6.sin6_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6.sin6_addr);
+}
+
 std::string remedy(const ListenAddress& address, std::string_view text, int err) {
   if (err == EADDRINUSE) {
     std::string out = address.port == kNodeExporterPort ? "node_exporter uses port 9100 too; " : "";
@@ -67,6 +86,8 @@ std::string remedy(const ListenAddress& address, std::string_view text, int err)
     return "ports below 1024 need CAP_NET_BIND_SERVICE; choose a higher one with --web.listen-address";
   if (err == EADDRNOTAVAIL)
     return "no interface of this host has that address; choose one with --web.listen-address";
+  if (err == EINVAL && address.scope.empty() && is_link_local(address))
+    return "a link-local address needs its interface, as in [fe80::1%eth0]:9100";
   return "choose another address with --web.listen-address";
 }
 
@@ -92,14 +113,17 @@ Result<ListenAddress> parse_listen_address(std::string_view text) {
   }
   const bool bracketed = host.size() >= 2 && host.front() == '[' && host.back() == ']';
   if (bracketed) host = host.substr(1, host.size() - 2);
-  out.host = host;
+  const ScopedAddress scoped = split_scope(host);
+  out.host = scoped.address;
+  if (scoped.scope && !is_scope(*scoped.scope)) return bad("no interface's name behind the '%'");
+  out.scope = scoped.scope.value_or("");
   if (host.find('\0') != std::string_view::npos) return bad("the host is no numeric address");
   in6_addr v6{};
   in_addr v4{};
   if (inet_pton(AF_INET6, out.host.c_str(), &v6) == 1) {
     if (!bracketed) return bad("an IPv6 address needs brackets");
     set_address(out, v6);
-  } else if (!bracketed && inet_pton(AF_INET, out.host.c_str(), &v4) == 1) {
+  } else if (!bracketed && !scoped.scope && inet_pton(AF_INET, out.host.c_str(), &v4) == 1) {
     set_address(out, v4);
   } else {
     return bad("the host is no numeric address");
@@ -108,7 +132,10 @@ Result<ListenAddress> parse_listen_address(std::string_view text) {
 }
 
 Result<Fd> listen_on(const ListenAddress& address, std::string_view text) {
-  Fd socket = try_listen(address);
+  ListenAddress scoped = address;
+  if (!address.scope.empty() && !set_scope(scoped))
+    return fail("listen on", text, ENODEV, "no interface of this host is called '" + address.scope + '\'');
+  Fd socket = try_listen(scoped);
   if (!socket && address.host.empty() && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL)) {
     ListenAddress v4 =
         address;  // booted with ipv6.disable=1: no such family; with disable_ipv6=1: no such address

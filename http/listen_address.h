@@ -1,5 +1,6 @@
-// Where kitty listens: `:9100`, `127.0.0.1:9100`, `[::1]:9100`. Numeric only: names need files and libraries
-// that a scratch image lacks. Parsing is pure; listening returns an owned socket. Thread-safe.
+// Where kitty listens: `:9100`, `127.0.0.1:9100`, `[::1]:9100`, `[fe80::1%eth0]:9100`. Numeric only: names
+// need files and libraries that a scratch image lacks. Parsing is pure; listening returns an owned socket.
+// Thread-safe.
 #pragma once
 
 #include <sys/socket.h>
@@ -15,6 +16,7 @@ namespace kitty::http {
 
 struct ListenAddress {
   std::string host;               // "127.0.0.1", "::1"; empty: every address of this host
+  std::string scope;              // "eth0", of fe80::1%eth0; looked up when it listens
   uint16_t port = 0;              // 0: any free one
   sockaddr_storage address = {};  // of `host` and `port`; `::` where host is empty
   socklen_t address_bytes = 0;

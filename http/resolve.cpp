@@ -2,35 +2,39 @@
 
 #include <arpa/inet.h>
 #include <arpa/nameser.h>
-#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <resolv.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <string_view>
 
-#include "base/fd.h"
 #include "http/ascii.h"
+#include "http/name_files.h"
+#include "http/scope.h"
 
 namespace kitty::http {
 
 namespace {
-
-constexpr size_t kMaxHostsBytes = size_t{1} << 20;
 
 bool numeric_endpoint(const std::string& host, uint16_t port, Endpoint& to) {
   sockaddr_in v4{.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {}, .sin_zero = {}};
   sockaddr_in6 v6{};
   v6.sin6_family = AF_INET6;
   v6.sin6_port = htons(port);
-  if (inet_pton(AF_INET, host.c_str(), &v4.sin_addr) == 1) {
+  const ScopedAddress scoped = split_scope(host);
+  const std::string address(scoped.address);
+  if (!scoped.scope && inet_pton(AF_INET, host.c_str(), &v4.sin_addr) == 1) {
     memcpy(&to.address, &v4, sizeof v4);
     to.bytes = sizeof v4;
-  } else if (inet_pton(AF_INET6, host.c_str(), &v6.sin6_addr) == 1) {
+  } else if (inet_pton(AF_INET6, address.c_str(), &v6.sin6_addr) == 1) {
+    if (scoped.scope) {
+      const auto index = interface_index(*scoped.scope);
+      if (!index) return false;
+      v6.sin6_scope_id = *index;
+    }
     memcpy(&to.address, &v6, sizeof v6);
     to.bytes = sizeof v6;
   } else {
@@ -39,40 +43,17 @@ bool numeric_endpoint(const std::string& host, uint16_t port, Endpoint& to) {
   return true;
 }
 
-std::string read_hosts() {
-  const Fd file(open("/etc/hosts", O_RDONLY | O_CLOEXEC));
-  std::string text;
-  std::array<char, 4096> block;
-  while (file && text.size() < kMaxHostsBytes) {
-    const ssize_t n = read(file.get(), block.data(), block.size());
-    if (n <= 0) break;
-    text.append(block.data(), static_cast<size_t>(n));
-  }
-  return text;
-}
-
-std::string_view take_word(std::string_view& line) {
-  const size_t begin = std::min(line.find_first_not_of(" \t\r"), line.size());
-  const size_t end = std::min(line.find_first_of(" \t\r", begin), line.size());
-  const std::string_view word = line.substr(begin, end - begin);
-  line.remove_prefix(end);
-  return word;
-}
-
 // hosts(5): an address, then its names.
 std::vector<Endpoint> find_in_hosts(std::string_view text, std::string_view name, uint16_t port) {
   std::vector<Endpoint> found;
-  while (!text.empty()) {
-    const size_t newline = std::min(text.find('\n'), text.size());
-    std::string_view line = text.substr(0, std::min(newline, text.find('#')));
-    text.remove_prefix(std::min(newline + 1, text.size()));
+  for_each_line(text, [&](std::string_view line) {
     const std::string address(take_word(line));
     Endpoint endpoint;
     for (std::string_view word = take_word(line); !word.empty(); word = take_word(line)) {
       if (equals_ignoring_case(word, name) && numeric_endpoint(address, port, endpoint))
         found.push_back(endpoint);
     }
-  }
+  });
   return found;
 }
 
@@ -83,7 +64,7 @@ class Dns {
     // A second for each of the three servers that resolv.conf(5) allows.
     state_.retrans = 1;
     state_.retry = 1;
-    static_assert(MAXNS <= kMaxResolveS);
+    static_assert(std::chrono::seconds(MAXNS) <= kMaxFirstQuestion);
   }
   Dns(const Dns&) = delete;
   Dns& operator=(const Dns&) = delete;
@@ -115,8 +96,9 @@ class Dns {
     }
     return found;
   }
-  // Whether it was for want of a server's answer that the latest find() found nothing.
-  [[nodiscard]] bool is_silent() const {
+  // Whether it was for want of a server's answer, or because it failed (SERVFAIL), that the latest find()
+  // found nothing.
+  [[nodiscard]] bool has_failed() const {
     return !works_ || state_.res_h_errno == TRY_AGAIN || state_.res_h_errno == NETDB_INTERNAL;
   }
 
@@ -130,20 +112,29 @@ class Dns {
 Result<std::vector<Endpoint>> resolve(const std::string& host, uint16_t port) {
   Endpoint numeric;
   if (numeric_endpoint(host, port, numeric)) return std::vector{numeric};
-  std::vector<Endpoint> found = find_in_hosts(read_hosts(), host, port);
+  if (host.contains('%'))
+    return fail("resolve", host, 0,
+                "no IPv6 address, or this host has no interface of the name behind the '%'");
+  std::vector<Endpoint> found = find_in_hosts(read_name_file("/etc/hosts"), host, port);
   if (found.empty() && equals_ignoring_case(host, "localhost") &&
       numeric_endpoint("127.0.0.1", port, numeric)) {
     found.push_back(numeric);
   }
   if (!found.empty()) return found;
   Dns dns;
+  const auto asked = std::chrono::steady_clock::now();
   found = dns.find(host, T_A, port);
-  if (found.empty() && !dns.is_silent()) found = dns.find(host, T_AAAA, port);
+  bool failed = found.empty() && dns.has_failed();
+  // A server that fails for one type may well answer for the other (RFC 4074, 4.2 to 4.5).
+  if (found.empty() && (!failed || std::chrono::steady_clock::now() - asked < kMaxFirstQuestion)) {
+    found = dns.find(host, T_AAAA, port);
+    failed = failed || dns.has_failed();
+  }
   if (!found.empty()) return found;
-  return fail("resolve", host, 0,
-              dns.is_silent()
-                  ? "not in /etc/hosts, and no server of /etc/resolv.conf answers: use the address"
-                  : "not in /etc/hosts, and no name of the DNS");
+  return fail(
+      "resolve", host, 0,
+      failed ? "not in /etc/hosts, and no server of /etc/resolv.conf answers, or it fails: use the address"
+             : "not in /etc/hosts, and no name of the DNS");
 }
 
 }  // namespace kitty::http

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Targets by name: what a DNS server of the test's own says, where there is none, and where it never answers.
+"""Targets by name: what a DNS server of the test's own says, where there is none, and where it fails or never answers;
+and link-local addresses with their interface.
 
     names_test.py KITTY
 
@@ -9,6 +10,7 @@ Exit status 0 when every case holds, 77 where it cannot run.
 
 import http.server
 import os
+import re
 import shutil
 import socket
 import struct
@@ -23,6 +25,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from lab import expect, isolate, run, run_cases  # noqa: E402
 
 PORT = 9436
+APPEARS_S = 20
 A, CNAME, AAAA = 1, 5, 28  # RFC 1035, 3.2.2; RFC 3596
 NAMES = {
     ("n0.train.example", A): [(A, socket.inet_aton("127.0.0.1"))],
@@ -30,7 +33,9 @@ NAMES = {
     ("six.example", AAAA): [(AAAA, socket.inet_pton(socket.AF_INET6, "::1"))],
     ("short.example", A): [(A, b"\x7f\x00")],  # two bytes are no address
 }
-ANSWERS_S = 5  # a target's whole time; names take three of it at most
+FAILS = {("six-only.example", A), ("broken.example", A), ("broken.example", AAAA)}  # SERVFAIL
+NAMES["six-only.example", AAAA] = [(AAAA, socket.inet_pton(socket.AF_INET6, "::1"))]
+ANSWERS_S = 5  # a target's whole time
 
 
 class Dns:
@@ -70,7 +75,8 @@ class Dns:
                 continue
             records = NAMES.get((name, kind), [])
             exists = any(known == name for known, _ in NAMES)
-            head = struct.pack("!HHHHHH", struct.unpack_from("!H", query)[0], 0x8180 | (0 if exists else 3), 1,
+            status = 2 if (name, kind) in FAILS else 0 if exists else 3
+            head = struct.pack("!HHHHHH", struct.unpack_from("!H", query)[0], 0x8180 | status, 1,
                                len(records), 0, 0)  # fmt: skip
             body = b"".join(struct.pack("!HHHIH", 0xC00C, k, 1, 60, len(data)) + data for k, data in records)
             self.socket.sendto(head + query[12 : at + 5] + body, peer)
@@ -117,6 +123,51 @@ def unknown(kitty):
     return line
 
 
+def failing(kitty):
+    """A server that fails for IPv4 addresses is asked for IPv6 ones, too."""
+    with Dns():
+        was, line = reached(kitty, "six-only.example")
+        expect(was, line)
+        was, line = reached(kitty, "broken.example")
+        expect(not was and "or it fails" in line, line)
+    return line
+
+
+def scoped(kitty):
+    """A link-local address is of an interface: as a target, and to listen on."""
+    run("ip", "link", "add", "d0", "type", "veth", "peer", "name", "d1")
+    for end in ("d0", "d1"):
+        run("ip", "link", "set", end, "up")
+    deadline = time.monotonic() + APPEARS_S
+    while not (lines := run("ip", "-6", "-o", "addr", "show", "dev", "d0", "scope", "link", "-tentative").strip()):
+        expect(time.monotonic() < deadline, "d0 has no link-local address")
+        time.sleep(0.1)
+    address = re.search(r"inet6 (\S+)/", lines)[1]
+    for target in (f"[{address}%d0]", f"http://[{address}%25d0]"):
+        was, line = reached(kitty, target)
+        expect(was and "connect" not in line, line)
+    was, line = reached(kitty, f"[{address}%d9]")
+    expect(not was and "no interface" in line, line)
+    was, line = reached(kitty, f"[{address}]")
+    expect("needs its interface" in line, line)
+
+    listen = f"--web.listen-address=[{address}%d0]:{PORT + 1}"
+    agent = subprocess.Popen([kitty, "--keep-privileges", listen], stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + APPEARS_S
+        while True:
+            expect(agent.poll() is None, f"the agent ended with status {agent.poll()}")
+            try:
+                with socket.create_connection((f"{address}%d0", PORT + 1), timeout=5):
+                    return line
+            except OSError as error:
+                expect(time.monotonic() < deadline, f"the agent does not listen: {error}")
+            time.sleep(0.1)
+    finally:
+        agent.terminate()
+        agent.wait()
+
+
 def silent(kitty):
     with Dns(silent=True):
         started = time.monotonic()
@@ -147,7 +198,8 @@ def main():
         server = Server(("::", PORT), Page)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
-            return run_cases([(case.__name__, lambda case=case: case(kitty)) for case in (found, unknown, silent, refused)])
+            cases = found, unknown, failing, silent, refused, scoped
+            return run_cases([(case.__name__, lambda case=case: case(kitty)) for case in cases])
         finally:
             server.shutdown()
             run("umount", os.path.realpath("/etc/resolv.conf"))

@@ -165,6 +165,19 @@ TEST(Client, OneDeadlineForTheWhole) {
   }
 }
 
+// An interface's name is of use to this host only (RFC 6874, 1), and no server would know itself by it.
+TEST(Client, TheHostHeaderDoesNotNameTheInterface) {
+  BadServer server({.answer = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"});
+  const auto body = get({.host = "::ffff:127.0.0.1%lo", .port = server.url().port}, milliseconds(10000));
+  ASSERT_TRUE(body) << body.error().message();
+  EXPECT_NE(server.request().find("\r\nHost: [::ffff:127.0.0.1]:"), std::string::npos) << server.request();
+  const auto nowhere = get({.host = "fe80::1%kitty-none", .port = 1}, milliseconds(10000));
+  ASSERT_FALSE(nowhere);
+  EXPECT_EQ(nowhere.error().message(),
+            "resolve 'fe80::1%kitty-none': no IPv6 address, or this host has no interface of the name behind "
+            "the '%'");
+}
+
 TEST(Client, NobodyListens) {
   uint16_t port = 0;
   {
@@ -191,6 +204,10 @@ TEST(Client, Urls) {
       {"http://n0/", "n0", 80, "/metrics"},
       {"http://n0:9100/a/b?c=d", "n0", 9100, "/a/b?c=d"},
       {"http://[fe80::1]", "fe80::1", 80, "/metrics"},
+      {"[fe80::1%eth0]:9100", "fe80::1%eth0", 9100, "/metrics"},
+      {"http://[fe80::1%eth0.5]:9100/x", "fe80::1%eth0.5", 9100, "/x"},
+      {"http://[fe80::1%25eth0]:9100/x", "fe80::1%eth0", 9100, "/x"},
+      {"http://[fe80::1%25]:9100/x", "fe80::1%25", 9100, "/x"},
   };
   for (const Case& c : good) {
     const auto url = parse_url(c.text);
@@ -199,9 +216,27 @@ TEST(Client, Urls) {
     EXPECT_EQ(url->port, c.port) << c.text;
     EXPECT_EQ(url->path, c.path) << c.text;
   }
-  for (const char* bad :
-       {"", "n0", "n0:", "n0:x", "n0:70000", ":9100", "::1", "[::1", "http://", "https://n0", "n0/x",
-        "http://n0/\r\nHost: x", "n 0:1", "http://u@n0:1/", "http://n0:1/#f"}) {
+  for (const char* bad : {"",
+                          "n0",
+                          "n0:",
+                          "n0:x",
+                          "n0:70000",
+                          ":9100",
+                          "::1",
+                          "[::1",
+                          "http://",
+                          "https://n0",
+                          "n0/x",
+                          "http://n0/\r\nHost: x",
+                          "n 0:1",
+                          "http://u@n0:1/",
+                          "http://n0:1/#f",
+                          "n0%eth0:1",
+                          "[fe80::1%]:1",
+                          "[fe80::1%a b]:1",
+                          "[fe80::1%a%b]:1",
+                          "[fe80::1%0123456789abcdef]:1",
+                          "10.0.0.1%eth0:1"}) {
     EXPECT_FALSE(parse_url(bad)) << bad;
   }
 }

@@ -67,6 +67,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"short_ipv4", "127.1:9100", "", -1, kNoAddress},
         Case{"ipv4_in_brackets", "[127.0.0.1]:9100", "", -1, kNoAddress},
         Case{"no_closing_bracket", "[::1:9100", "", -1, kNoAddress},
+        Case{"scope", "[fe80::1%eth0]:9100", "fe80::1", 9100, ""},
+        Case{"empty_scope", "[fe80::1%]:9100", "", -1, "no interface's name behind the '%'"},
+        Case{"two_scopes", "[fe80::1%a%b]:9100", "", -1, "no interface's name behind the '%'"},
+        Case{"scope_of_ipv4", "127.0.0.1%lo:9100", "", -1, kNoAddress},
         Case{"empty_brackets", "[]:9100", "", -1, kNoAddress},
         Case{"ipv6_without_brackets", "::1:9100", "", -1, "an IPv6 address needs brackets"},
         Case{"url", "http://127.0.0.1:9100", "", -1, kNoAddress}),
@@ -117,6 +121,24 @@ TEST(ListenOn, TheUsualPortNamesTheUsualSuspect) {
             "listen on '127.0.0.1:9100': Address already in use: node_exporter uses port 9100 too; choose "
             "another with "
             "--web.listen-address=127.0.0.1:9101");
+}
+
+TEST(ListenOn, AnInterfaceBehindTheAddress) {
+  const auto address = parse_listen_address("[::1%lo]:0");
+  ASSERT_TRUE(address) << address.error().message();
+  EXPECT_EQ(address->scope, "lo");
+  const auto socket = listen_on(*address, "[::1%lo]:0");
+  ASSERT_TRUE(socket) << socket.error().message();
+  const auto missing = listen_text("[fe80::1%kitty-none]:0");
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(
+      missing.error().message(),
+      "listen on '[fe80::1%kitty-none]:0': No such device: no interface of this host is called 'kitty-none'");
+  const auto unsaid = listen_text("[fe80::1]:0");
+  ASSERT_FALSE(unsaid);
+  EXPECT_EQ(unsaid.error().message(),
+            "listen on '[fe80::1]:0': Invalid argument: a link-local address needs its interface, as in "
+            "[fe80::1%eth0]:9100");
 }
 
 TEST(ListenOn, AnAddressOfAnotherHost) {
