@@ -163,6 +163,7 @@ int run_agent(const cli::Flags& flags) {
   const auto server = http::Server::start(std::move(*listener),
                                           {.telemetry_path = flags.telemetry_path,
                                            .text = &latest,
+                                           .allowed_hosts = flags.allowed_hosts,
                                            .ready = [&latest] { return static_cast<bool>(latest.read()); },
                                            .max_connections = budget.connections});
   if (!server) return cli::refuse(kNothingToServe, server.error());

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "collector/rtt_hook.h"
+#include "http/host_names.h"
 
 namespace kitty::cli {
 
@@ -17,6 +18,7 @@ struct ValueFlag {
 constexpr std::array kValueFlags = {
     ValueFlag{"--web.listen-address", &Flags::listen_address},
     ValueFlag{"--web.telemetry-path", &Flags::telemetry_path},
+    ValueFlag{"--web.allowed-host", nullptr},
     ValueFlag{"--path.procfs", &Flags::procfs_path},
     ValueFlag{"--rtt-hook", &Flags::rtt_hook},
     ValueFlag{"--btf", &Flags::btf_path},
@@ -28,6 +30,12 @@ Status set_flag(Flags& flags, const ValueFlag& flag, std::string_view value) {
   if (value.empty()) return fail("read flag", flag.name, 0, "it needs a value");
   if (flag.name == "--web.telemetry-path" && !value.starts_with('/')) {
     return fail("read flag", flag.name, 0, "the path must start with a slash, as in /metrics");
+  }
+  if (flag.name == "--web.allowed-host") {
+    if (Status good = http::check_allowed_host(value); !good) return good;
+    if (flags.allowed_hosts.size() >= http::kMaxAllowedHosts)
+      return fail("read flag", flag.name, 0, "given more than 64 times");
+    flags.allowed_hosts.emplace_back(value);
   }
   if (flag.name == "--rtt-hook" && !collector::is_rtt_hook(value)) {
     std::string accepted = "unknown hook '" + std::string(value) + "'; one of auto, none";
@@ -94,6 +102,10 @@ segments sent and bytes queued as Prometheus metrics.
 
   --web.listen-address=:9100   numeric address and port to serve on; :PORT is every address
   --web.telemetry-path=/metrics
+  --web.allowed-host=NAME      also answer requests for this name (.DOMAIN: for all names below it); may be repeated.
+                               Without it only for addresses, localhost, and this host's name, alone or with a domain
+                               of /etc/resolv.conf's search list or as in /etc/hosts: any other is a 403, so that no
+                               other site's page can read the metrics (DNS rebinding)
   --path.procfs=/proc          where procfs is mounted (/host/proc in some containers)
   --rtt-hook=auto              the kernel hook for round-trip times: auto takes the first of
                                kprobe/tcp_rtt_estimator, fentry/tcp_rtt_estimator, fentry/tcp_ack_update_rtt,

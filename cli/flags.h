@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -14,6 +15,7 @@ namespace kitty::cli {
 struct Flags {
   std::string listen_address = ":9100";
   std::string telemetry_path = "/metrics";
+  std::vector<std::string> allowed_hosts;  // each given once more; see http/host_names.h
   std::string procfs_path = "/proc";
   std::string rtt_hook = "auto";
   std::string btf_path;  // empty: the running kernel's own
@@ -24,8 +26,8 @@ struct Flags {
   bool show_help = false;
 };
 
-// `--name=value` or `--name value`; the last of a repeated flag wins. `arguments` without the program's name.
-// Errors name the flag and what it accepts.
+// `--name=value` or `--name value`; the last of a repeated flag wins, but every --web.allowed-host counts.
+// `arguments` without the program's name. Errors name the flag and what it accepts.
 [[nodiscard]] Result<Flags> parse_flags(std::span<const std::string_view> arguments);
 
 [[nodiscard]] std::string_view help_text();

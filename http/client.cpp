@@ -148,6 +148,13 @@ Result<std::string> exchange(const Url& url, int socket, Clock::time_point deadl
   httplib::Response response;
   response.status = read_status_line(stream);
   if (response.status == 0 || !httplib::detail::read_headers(stream, response.headers)) return broken();
+  if (response.status == 403) {
+    return fail("fetch", {}, 0,
+                "the server answers 403: where it is kitty, it does not know that name; use its address, or "
+                "start it with "
+                "--web.allowed-host=" +
+                    host);
+  }
   if (response.status != 200)
     return fail("fetch", {}, 0, "the server answers " + std::to_string(response.status));
   std::string body;

@@ -3,33 +3,23 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/log.h"
 #include "http/ascii.h"
 #include "http/exposition.h"
 #include "http/httplib_config.h"
 #include "http/page.h"
+#include "http/request_head.h"
 
 namespace kitty::http {
 
 namespace {
 
 constexpr size_t kMaxTelemetryPathBytes = 128;
+// Of a name that is refused: in the answer, and in the log.
+constexpr size_t kMaxShownNameBytes = 253;
+constexpr size_t kMaxLoggedNames = 8;
 constexpr std::string_view kHealthyPath = "/-/healthy";
 constexpr std::string_view kReadyPath = "/-/ready";
-
-bool is_alnum(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); }
-
-// RFC 9110, 5.6.2
-bool is_token(std::string_view text) {
-  return !text.empty() && std::ranges::all_of(text, [](char c) {
-    return is_alnum(c) || std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
-  });
-}
-
-std::string_view trim(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-  return text;
-}
 
 // One request head to read, one response to append to. There is no socket behind it.
 class MemoryStream final : public httplib::Stream {
@@ -65,53 +55,17 @@ Status check_telemetry_path(std::string_view path) {
   if (path.size() > kMaxTelemetryPathBytes) return bad("longer than 128 bytes");
   if (path == "/-" || path.starts_with("/-/")) return bad("/-/ is for /-/healthy and /-/ready");
   for (const char c : path) {
-    if (!is_alnum(c) && std::string_view("-._~/").find(c) == std::string_view::npos) {
+    if (!is_alphanumeric(c) && std::string_view("-._~/").find(c) == std::string_view::npos) {
       return bad("only letters, digits and -._~/ are allowed");
     }
   }
   return {};
 }
 
-std::optional<int> refusal(std::string_view head) {
-  constexpr int kBadRequest = 400;
-  constexpr int kMethodNotAllowed = 405;
-  // Each line must mean the same to this check and to the parser behind it: CR and LF only as a pair, no NUL,
-  // no folding.
-  auto take_line = [&head]() -> std::optional<std::string_view> {
-    const size_t end = head.find("\r\n");
-    if (end == std::string_view::npos) return std::nullopt;
-    const std::string_view line = head.substr(0, end);
-    head.remove_prefix(end + 2);
-    if (line.find_first_of(std::string_view("\r\n\0", 3)) != std::string_view::npos) return std::nullopt;
-    return line;
-  };
-  const auto request_line = take_line();
-  if (!request_line) return kBadRequest;
-  const std::string_view method = request_line->substr(0, request_line->find(' '));
-  if (!is_token(method)) return kBadRequest;
-  bool unwanted = false;
-  for (;;) {
-    const auto line = take_line();
-    if (!line) return kBadRequest;
-    if (line->empty()) break;
-    const size_t colon = line->find(':');
-    const std::string_view name = line->substr(0, colon);
-    if (colon == std::string_view::npos || !is_token(name)) return kBadRequest;
-    const std::string_view value = trim(line->substr(colon + 1));
-    for (const std::string_view refused : {"Transfer-Encoding", "Range", "Expect"}) {
-      if (equals_ignoring_case(name, refused)) unwanted = true;
-    }
-    if (equals_ignoring_case(name, "Content-Length") && value != "0") unwanted = true;
-  }
-  if (!head.empty()) return kBadRequest;
-  if (method != "GET" && method != "HEAD") return kMethodNotAllowed;
-  if (unwanted) return kBadRequest;
-  return std::nullopt;
-}
-
 class Routes::Http : public httplib::Server {
  public:
-  explicit Http(RoutesOptions options) : options_(std::move(options)) {
+  explicit Http(RoutesOptions options) : options_(std::move(options)), host_names_(options_.allowed_hosts) {
+    set_default_headers({{"X-Content-Type-Options", "nosniff"}});
     set_keep_alive_timeout(options_.keep_alive_s);
     set_keep_alive_max_count(options_.max_requests);
     // httplib matches paths as regular expressions; four literal ones need none.
@@ -129,7 +83,15 @@ class Routes::Http : public httplib::Server {
     (void)page_.publish(text);
   }
 
-  void answer(std::string_view head, bool last, Answer& answer) {
+  void answer(std::string_view head, const RequestHead& request, bool last, Answer& answer) {
+    if (!host_names_.knows(request.host)) return refuse_name(request.host, answer);
+    std::string rewritten;
+    if (request.is_absolute) {  // httplib knows paths only
+      rewritten = std::string(request.method) + ' ' + (request.target.starts_with('/') ? "" : "/");
+      rewritten += std::string(request.target) + ' ' + std::string(request.version) + "\r\n";
+      rewritten += request.headers;
+      head = rewritten;
+    }
     MemoryStream stream(head, answer.head);
     bool parsed = false;
     bool closed = false;
@@ -138,11 +100,30 @@ class Routes::Http : public httplib::Server {
     // not be the start of a request must not go on.
     process_request(stream, {}, 0, {}, 0, last, closed, [&parsed](httplib::Request&) { parsed = true; });
     answer.close = last || closed || !parsed;
-    if (head.starts_with("GET ")) answer.body = std::move(body_);
+    if (request.method == "GET") answer.body = std::move(body_);
     body_.reset();
   }
 
  private:
+  // `host` is a name that nobody here gave: see http/host_names.h.
+  void refuse_name(std::string_view host, Answer& answer) {
+    const std::string name(host.substr(0, kMaxShownNameBytes));
+    refuse(403,
+           "403 Forbidden: this agent does not know the name '" + name +
+               "' as its own, which is how it keeps other sites' pages from reading it. Ask it by its "
+               "address, or start "
+               "it with --web.allowed-host=" +
+               name + '\n',
+           answer);
+    if (refused_names_.size() >= kMaxLoggedNames ||
+        std::ranges::find(refused_names_, name) != refused_names_.end())
+      return;
+    log::warn(
+        "refused a request for a name that is not this host's; where it should be, --web.allowed-host=NAME",
+        {{"name", name}});
+    refused_names_.push_back(name);
+  }
+
   void route(std::string_view path, httplib::Response& response) {
     response.status = 200;
     response.set_header("Accept-Ranges", "none");
@@ -158,7 +139,6 @@ class Routes::Http : public httplib::Server {
     } else if (path == "/") {
       body_ = page_.read();
       response.set_header("Content-Security-Policy", std::string(kPagePolicy));
-      response.set_header("X-Content-Type-Options", "nosniff");
       response.set_header("Cache-Control", "no-cache");  // another version of kitty may answer next time
       shared(response, "text/html; charset=utf-8");
     } else {
@@ -179,6 +159,8 @@ class Routes::Http : public httplib::Server {
   }
 
   const RoutesOptions options_;
+  HostNames host_names_;
+  std::vector<std::string> refused_names_;  // that the log has
   TextSlot page_;
   SharedText body_;  // from route() to answer(), of the request being answered
 };
@@ -189,26 +171,25 @@ Routes::~Routes() = default;
 void Routes::answer(std::string_view head, bool last, Answer& answer) {
   answer.head.clear();
   answer.body.reset();
-  if (const auto status = refusal(head)) {
-    refuse(*status, answer);
-    return;
-  }
-  http_->answer(head, last, answer);
+  const auto request = parse_request_head(head);
+  if (!request) return refuse(request.error(), answer);
+  http_->answer(head, *request, last, answer);
 }
 
 void Routes::refuse(int status, Answer& answer) {
-  const std::string_view reason = httplib::status_message(status);
-  const std::string number = std::to_string(status);
+  refuse(status, std::to_string(status) + ' ' + httplib::status_message(status) + '\n', answer);
+}
+
+void Routes::refuse(int status, std::string_view body, Answer& answer) {
   answer.body.reset();
   answer.close = true;
-  answer.head = "HTTP/1.1 " + number + ' ';
-  answer.head += reason;
+  answer.head = "HTTP/1.1 " + std::to_string(status) + ' ';
+  answer.head += httplib::status_message(status);
   if (status == 405) answer.head += "\r\nAllow: GET, HEAD";
-  answer.head += "\r\nConnection: close\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: ";
-  answer.head += std::to_string(number.size() + 1 + reason.size() + 1) + "\r\n\r\n";
-  answer.head += number + ' ';
-  answer.head += reason;
-  answer.head += '\n';
+  answer.head += "\r\nConnection: close\r\nContent-Type: text/plain; charset=utf-8";
+  answer.head += "\r\nX-Content-Type-Options: nosniff\r\nContent-Length: ";
+  answer.head += std::to_string(body.size()) + "\r\n\r\n";
+  answer.head += body;
 }
 
 }  // namespace kitty::http

@@ -6,7 +6,8 @@
 //              /-/healthy       200
 //              /-/ready         200, or 503 until ready
 //              /                the page for people, http/page.html
-//   404 elsewhere, 405 for other methods, 400 for bodies, Range, Expect and whatever is not HTTP/1.x.
+//   404 elsewhere, 403 under a name that is not this host's (http/host_names.h), 405 for other methods, 400
+//   for bodies, Range, Expect and whatever is not HTTP/1.x (http/request_head.h).
 //
 // Ownership: holds references to the slot and the predicate of RoutesOptions. Thread-safety: none; one thread
 // answers.
@@ -14,11 +15,12 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
+#include "http/host_names.h"
 #include "http/text_slot.h"
 
 namespace kitty::http {
@@ -30,6 +32,7 @@ struct RoutesOptions {
       {};                   // called on the answering thread; must return at once. None: always ready
   int keep_alive_s = 0;     // what the server in front grants an idle connection, told to the client
   size_t max_requests = 1;  // what it grants a connection, told to the client
+  std::vector<std::string> allowed_hosts = {};  // names besides this host's own; see http/host_names.h
 };
 
 struct Answer {
@@ -40,10 +43,6 @@ struct Answer {
 
 // Starts with '/', of letters, digits and "-._~/", at most 128 bytes, not below "/-/".
 [[nodiscard]] Status check_telemetry_path(std::string_view path);
-
-// The status of the refusal, 400 or 405, where a head must not be answered otherwise; judged before anything
-// parses it. `head` ends with its blank line.
-[[nodiscard]] std::optional<int> refusal(std::string_view head);
 
 class Routes {
  public:
@@ -59,6 +58,7 @@ class Routes {
   // A whole response that closes the connection: for refusals, and for what the server in front decides (408,
   // 431).
   static void refuse(int status, Answer& answer);
+  static void refuse(int status, std::string_view body, Answer& answer);
 
  private:
   class Http;

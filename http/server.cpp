@@ -115,6 +115,7 @@ Result<std::unique_ptr<Server::Loop>> Server::Loop::create(Listener listener, Se
           .ready = std::move(options.ready),
           .keep_alive_s = static_cast<int>(options.deadlines.idle.count() / 1000),
           .max_requests = kMaxRequestsPerConnection,
+          .allowed_hosts = std::move(options.allowed_hosts),
       },
       options.deadlines, options.max_connections));
   loop->listener_ = std::move(listener.socket);

@@ -18,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "http/listener.h"
@@ -53,6 +54,7 @@ struct Deadlines {
 struct ServerOptions {
   std::string telemetry_path = "/metrics";  // see check_telemetry_path()
   TextSlot* text = nullptr;
+  std::vector<std::string> allowed_hosts = {};  // names besides this host's own; see http/host_names.h
   std::function<bool()> ready = {};  // called by the server's thread; must return at once. None: always ready
   Deadlines deadlines = {};
   size_t max_connections = kMaxConnections;  // fewer where descriptors are few

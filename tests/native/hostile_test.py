@@ -45,7 +45,8 @@ SEND_QUEUE_LIMIT_BYTES = (CONNECTION_LIMIT + 16) * (512 << 10)
 APPEARS_S = 20
 REFUSED_LIMIT = 1  # of some 80 requests of a case
 SLEEPERS, SLEEPER_JOB = 300, '"' * 128  # a label at its limit, and each character of it escaped: 2.7 MB of text
-REQUEST = b"GET /metrics HTTP/1.1\r\nHost: kitty\r\n\r\n"
+REQUEST = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+GET = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n"  # goes on
 NO_LINGER = struct.pack("=ii", 1, 0)
 
 
@@ -275,7 +276,7 @@ HELLO_RECORD = bytes.fromhex("160301002a010000260303") + bytes(32) + bytes.fromh
 PIPELINE = 5000
 METHODS = [f"{method} /metrics HTTP/1.1\r\n\r\n".encode() for method in ("POST", "PUT", "DELETE", "TRACE", "CONNECT",
            "OPTIONS", "BREW", "get", "G" * 4000)]  # fmt: skip
-RANGES = b"GET /metrics HTTP/1.1\r\nRange: bytes=0-" + b",0-" * 2000 + b"\r\n\r\n"
+RANGES = GET + b"Range: bytes=0-" + b",0-" * 2000 + b"\r\n\r\n"
 LONG_HEADS = [b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n", b"GET /?" + b"a=b&" * 25_000 + b" HTTP/1.1\r\n\r\n"]
 
 # name: (attackers, the statuses that they may be answered with). Nothing but these, and at least one where any is given.
@@ -293,12 +294,12 @@ ATTACKS = {
     "endless header lines": ([Swarm(40, b"GET /metrics HTTP/1.1\r\n", b"X-a: bbbbbbbbbbbbbbbbb\r\n" * 200)], {431}),
     "endless header line": ([Swarm(40, b"GET /metrics HTTP/1.1\r\nX-a: ", b"a" * 8192)], {431}),
     "huge bodies": ([Swarm(40, b"POST /metrics HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", bytes(65536))], {405}),
-    "huge GET bodies": ([Swarm(40, b"GET / HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", bytes(65536))], {400}),
+    "huge GET bodies": ([Swarm(40, GET + b"Content-Length: 99999999999\r\n\r\n", bytes(65536))], {400}),
     "chunked bodies": (
-        [Swarm(40, b"GET /metrics HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", b"ffff\r\n" + bytes(65535) + b"\r\n")],
+        [Swarm(40, GET + b"Transfer-Encoding: chunked\r\n\r\n", b"ffff\r\n" + bytes(65535) + b"\r\n")],
         {400},
     ),
-    "Expect: 100-continue": ([Swarm(100, b"GET /metrics HTTP/1.1\r\nExpect: 100-continue\r\n\r\n")], {400}),
+    "Expect: 100-continue": ([Swarm(100, GET + b"Expect: 100-continue\r\n\r\n")], {400}),
     "ranges": ([Swarm(100, RANGES)], {400}),
     "methods": ([Swarm(100, METHODS)], {400, 405}),
     "100 kB URLs": ([Swarm(100, LONG_HEADS)], {431}),
@@ -323,7 +324,7 @@ LARGE_ATTACKS = {
     "slow readers, pipelines": ([Swarm(400, REQUEST * 100, reads=False, opens_per_s=50)], {}),
     "slow readers, half-closed": ([Swarm(4000, REQUEST, reads=False, half_close=True, opens_per_s=400)], {}),
     "slow readers, last request": (
-        [Swarm(4000, b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n", reads=False, opens_per_s=400)],
+        [Swarm(4000, b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", reads=False, opens_per_s=400)],
         {},
     ),
 }

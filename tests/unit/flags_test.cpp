@@ -20,6 +20,7 @@ TEST(Flags, Defaults) {
   EXPECT_EQ(flags->procfs_path, "/proc");
   EXPECT_EQ(flags->rtt_hook, "auto");
   EXPECT_EQ(flags->btf_path, "");
+  EXPECT_TRUE(flags->allowed_hosts.empty());
   EXPECT_EQ(flags->log_level, log::Level::info);
 }
 
@@ -47,6 +48,15 @@ TEST(Flags, AUserIsNumbersAndNotRoot) {
             "read flag '--user': write UID or UID:GID, numbers above 0 and below 2^32 - 1");
 }
 
+TEST(Flags, EveryAllowedHostCounts) {
+  const Result<Flags> flags =
+      parse({"--web.allowed-host=n7.example", "--web.allowed-host", ".train.example"});
+  ASSERT_TRUE(flags);
+  EXPECT_EQ(flags->allowed_hosts, (std::vector<std::string>{"n7.example", ".train.example"}));
+  EXPECT_TRUE(parse_flags(std::vector<std::string_view>(64, "--web.allowed-host=n7")));
+  EXPECT_FALSE(parse_flags(std::vector<std::string_view>(65, "--web.allowed-host=n7")));
+}
+
 TEST(Flags, RefusalsNameTheFlagAndWhatItAccepts) {
   struct Case {
     const char* name;
@@ -64,6 +74,7 @@ TEST(Flags, RefusalsNameTheFlagAndWhatItAccepts) {
        "unknown hook 'kprobe/x'; one of auto, none, kprobe/tcp_rtt_estimator"},
       {"level", {"--log.level=loud"}, "one of debug, info, warn, error"},
       {"path", {"--web.telemetry-path=metrics"}, "must start with a slash"},
+      {"host with a port", {"--web.allowed-host=n7:9100"}, "allowed host 'n7:9100': a name without a port"},
   };
   for (const Case& c : cases) {
     const Result<Flags> flags = parse_flags(c.arguments);
@@ -78,8 +89,8 @@ TEST(Flags, HelpNamesTheSubcommands) {
 }
 
 TEST(Flags, HelpNamesEveryFlag) {
-  for (const char* flag : {"--web.listen-address", "--web.telemetry-path", "--path.procfs", "--rtt-hook",
-                           "--btf", "--log.level", "--version", "--help"}) {
+  for (const char* flag : {"--web.listen-address", "--web.telemetry-path", "--web.allowed-host",
+                           "--path.procfs", "--rtt-hook", "--btf", "--log.level", "--version", "--help"}) {
     EXPECT_NE(help_text().find(flag), std::string_view::npos) << flag;
   }
 }

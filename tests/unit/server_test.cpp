@@ -92,7 +92,7 @@ class Client {
   }
 
   Response get(std::string_view path) {
-    send("GET " + std::string(path) + " HTTP/1.1\r\nHost: x\r\n\r\n");
+    send("GET " + std::string(path) + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
     return response();
   }
 
@@ -166,7 +166,7 @@ TEST_F(ServerTest, ServesTheTextOverOneConnection) {
   EXPECT_EQ(response.body, "up 1\n");
   publish("up 2\n");
   EXPECT_EQ(client.get("/metrics").body, "up 2\n");
-  ASSERT_TRUE(client.send("HEAD /metrics HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(client.send("HEAD /metrics HTTP/1.1\r\nHost:\r\n\r\n"));
   response = client.response(false);
   EXPECT_NE(response.head.find("Content-Length: 5\r\n"), std::string::npos) << response.head;
   EXPECT_EQ(client.get("/-/ready").status(), "HTTP/1.1 503 Service Unavailable");
@@ -183,12 +183,13 @@ TEST_F(ServerTest, AnswersAPipelineInOrder) {
   Client client(port());
   std::string all;
   for (int i = 0; i < 100; ++i) {
-    all += i % 2 == 0 ? "GET /metrics HTTP/1.1\r\n\r\n" : "\r\nGET /-/healthy HTTP/1.1\r\n\r\n";
+    all += i % 2 == 0 ? "GET /metrics HTTP/1.1\r\nHost:\r\n\r\n"
+                      : "\r\nGET /-/healthy HTTP/1.1\r\nHost:\r\n\r\n";
   }
   ASSERT_TRUE(client.send(all + "GET /met"));
   for (int i = 0; i < 100; ++i)
     EXPECT_EQ(client.response().body, i % 2 == 0 ? "up 1\n" : "kitty is healthy\n");
-  ASSERT_TRUE(client.send("rics HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(client.send("rics HTTP/1.1\r\nHost:\r\n\r\n"));
   EXPECT_EQ(client.response().body, "up 1\n");
 }
 
@@ -196,7 +197,7 @@ TEST_F(ServerTest, ARequestMayComeInPieces) {
   start();
   publish("up 1\n");
   Client client(port());
-  for (std::string_view piece : {"G", "ET /metr", "ics HTTP/1.1\r", "\nHost: x\r\n", "\r", "\n"}) {
+  for (std::string_view piece : {"G", "ET /metr", "ics HTTP/1.1\r", "\nHost: localhost\r\n", "\r", "\n"}) {
     ASSERT_TRUE(client.send(piece));
     std::this_thread::sleep_for(milliseconds(10));
   }
@@ -207,7 +208,7 @@ TEST_F(ServerTest, AClientMayHalfCloseAfterItsRequest) {
   start();
   publish("up 1\n");
   Client client(port());
-  ASSERT_TRUE(client.send("GET /metrics HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(client.send("GET /metrics HTTP/1.1\r\nHost:\r\n\r\n"));
   client.half_close();
   EXPECT_EQ(client.response().body, "up 1\n");
   EXPECT_TRUE(client.is_closed());
@@ -271,7 +272,7 @@ TEST_F(ServerTest, StopsAtOnceWhateverTheClientsDo) {
   ASSERT_TRUE(half.send("GET /metrics HTT"));
   Client silent(port());
   Client not_reading(port(), 4096);
-  ASSERT_TRUE(not_reading.send("GET /metrics HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(not_reading.send("GET /metrics HTTP/1.1\r\nHost:\r\n\r\n"));
   while (server_->counters().connections < 4 || server_->counters().requests < 2) {
     std::this_thread::sleep_for(milliseconds(1));
   }
@@ -314,7 +315,7 @@ TEST_F(ServerTest, AClientThatDoesNotReadIsCutOffAndLetsGoOfItsText) {
   std::string text(kMaxTextBytes, 'x');
   ASSERT_TRUE(slot_.publish(text));
   Client stalled(port(), 4096);
-  ASSERT_TRUE(stalled.send("GET /metrics HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(stalled.send("GET /metrics HTTP/1.1\r\nHost:\r\n\r\n"));
   const auto before = steady_clock::now();
   while (server_->counters().requests == 0) std::this_thread::sleep_for(milliseconds(1));
   text = "held";
@@ -374,7 +375,7 @@ TEST_F(ServerTest, WhoIsStillBeingSentItsAnswerHasNone) {
   const std::string text(size_t{256} << 10, 'x');
   publish(text);
   Client slow(port(), 4096);
-  ASSERT_TRUE(slow.send("GET /metrics HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(slow.send("GET /metrics HTTP/1.1\r\nHost:\r\n\r\n"));
   while (server_->counters().requests < 1) std::this_thread::sleep_for(milliseconds(1));
   std::vector<Client> answered;
   for (size_t i = 0; i < kMaxConnections + 20; ++i) {
@@ -391,7 +392,7 @@ TEST_F(ServerTest, ANewcomerIsServedHoweverManyConnectionsDoNotRead) {
   std::vector<Client> stalled;
   for (size_t i = 0; i < kMaxConnections; ++i) {
     stalled.emplace_back(port(), 4096);
-    ASSERT_TRUE(stalled.back().send("GET /metrics HTTP/1.1\r\n\r\n"));
+    ASSERT_TRUE(stalled.back().send("GET /metrics HTTP/1.1\r\nHost:\r\n\r\n"));
   }
   while (server_->counters().requests < kMaxConnections) std::this_thread::sleep_for(milliseconds(1));
   Client client(port());
@@ -410,11 +411,11 @@ TEST_F(ServerTest, AFloodFromOneAddressCostsOthersNothing) {
   std::vector<Client> flood;
   for (size_t i = 0; i < 3 * kMaxConnections; ++i) {
     flood.emplace_back(port(), 0, kOther);
-    ASSERT_TRUE(flood.back().send(i % 2 == 0 ? "" : "GET /metrics HTTP/1.1\r\n\r\n"));
+    ASSERT_TRUE(flood.back().send(i % 2 == 0 ? "" : "GET /metrics HTTP/1.1\r\nHost:\r\n\r\n"));
   }
   while (server_->counters().connections < 2 + flood.size()) std::this_thread::sleep_for(milliseconds(1));
   EXPECT_EQ(kept.get("/metrics").body, "up 1\n");
-  ASSERT_TRUE(half.send("TP/1.1\r\n\r\n"));
+  ASSERT_TRUE(half.send("TP/1.1\r\nHost:\r\n\r\n"));
   EXPECT_EQ(half.response().body, "up 1\n");
   EXPECT_EQ(server_->counters().connections_evicted, 2 * kMaxConnections + 2);
 }
@@ -423,13 +424,13 @@ TEST_F(ServerTest, TextsThatSlowReadersHoldAreBounded) {
   start(kPatient);
   publish(std::string(kMaxTextBytes, 'a'));
   Client first(port(), 4096);
-  ASSERT_TRUE(first.send("GET /metrics HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(first.send("GET /metrics HTTP/1.1\r\nHost:\r\n\r\n"));
   while (server_->counters().requests < 1) std::this_thread::sleep_for(milliseconds(1));
   publish(std::string(kMaxTextBytes, 'b'));
   std::vector<Client> later;
   for (uint64_t i = 0; i < 4; ++i) {
     later.emplace_back(port(), 4096);
-    ASSERT_TRUE(later.back().send("GET /metrics HTTP/1.1\r\n\r\n"));
+    ASSERT_TRUE(later.back().send("GET /metrics HTTP/1.1\r\nHost:\r\n\r\n"));
     while (server_->counters().requests < 2 + i) std::this_thread::sleep_for(milliseconds(1));
   }
   EXPECT_LT(first.response().body.size(), kMaxTextBytes);
@@ -442,10 +443,10 @@ TEST_F(ServerTest, AClientThatHalfClosesAndDoesNotReadIsReset) {
   const std::string text(200'000, 'x');  // the kernel takes all of it
   publish(text);
   Client stalled(port(), 4096);
-  ASSERT_TRUE(stalled.send("GET /metrics HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(stalled.send("GET /metrics HTTP/1.1\r\nHost:\r\n\r\n"));
   stalled.half_close();
   Client reads(port(), 4096);
-  ASSERT_TRUE(reads.send("GET /metrics HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(reads.send("GET /metrics HTTP/1.1\r\nHost:\r\n\r\n"));
   reads.half_close();
   std::this_thread::sleep_for(milliseconds(300));  // beyond linger
   EXPECT_EQ(reads.response().body, text);
