@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 
 #include <cerrno>
 #include <charconv>
@@ -37,6 +38,12 @@ void set_address(ListenAddress& to, const in_addr& host) {
   to.address_bytes = sizeof address;
 }
 
+// Who connects is handed to the server with its first bytes, so that silent connections cost the kernel a
+// hundred bytes each and the server nothing; without them after so many seconds, when the kernel has asked
+// once more (tcp_check_req() in net/ipv4/tcp_minisocks.c). A port that is only looked at (kubelet's
+// tcpSocket) is open at once.
+constexpr int kDeferAcceptS = 1;
+
 // An invalid Fd and errno where it cannot be done.
 Fd try_listen(const ListenAddress& address) {
   const int family = address.address.ss_family;
@@ -45,6 +52,8 @@ Fd try_listen(const ListenAddress& address) {
   const int on = 1;
   const int off = 0;
   const auto* sa = reinterpret_cast<const sockaddr*>(&address.address);
+  // Where the kernel has no such option the server tells the silent ones by itself.
+  (void)setsockopt(socket.get(), IPPROTO_TCP, TCP_DEFER_ACCEPT, &kDeferAcceptS, sizeof kDeferAcceptS);
   // SO_REUSEADDR: a restart must not wait for the old connections' TIME_WAIT (socket(7)).
   if (setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
       setsockopt(socket.get(), SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes, sizeof kSendBufferBytes) != 0 ||

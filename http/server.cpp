@@ -36,9 +36,14 @@ using std::chrono::milliseconds;
 constexpr int kMaxAcceptsPerTurn = 16;
 // How long not to accept after the process or the system ran out of descriptors or memory.
 constexpr milliseconds kAcceptPause{100};
-// How long a client that has just connected may take to send its request before it gives way: one may lose
-// the processor in between, to this server. Long floods of silent clients are let in at this pace, too.
-constexpr milliseconds kSendGrace{5};
+// A client that has taken some of its answer within that time is getting on, and no newcomer ends it: where
+// all do, those wait, or in a flood of requests everybody would be ended before the last byte. A slot is had
+// again after that time from whoever stands still.
+constexpr milliseconds kGettingOn{20};
+// How long newcomers wait before it is looked again whether somebody stands still.
+constexpr milliseconds kAllGettingOnPause{2};
+// As many connections as a scraper, a browser and a probe have between them: who has no more is no flood.
+constexpr ptrdiff_t kFewConnections = 4;
 // Bytes one turn of a lingering connection reads to drop them.
 constexpr size_t kDropBytes = 4096;
 
@@ -85,6 +90,10 @@ class Server::Loop {
   void enter(Connection& connection, State state, Clock::time_point now);
   void watch(Connection& connection);
   void evict(Connection& connection);
+  // Whether the client has connected and not said a word since.
+  static bool is_silent(const Connection& connection) {
+    return connection.state == State::idle && connection.requests == 0;
+  }
   uint64_t index(const Connection& connection) const {
     return static_cast<uint64_t>(&connection - table_.data());
   }
@@ -211,7 +220,7 @@ int Server::Loop::wait_ms(Clock::time_point now) const {
 void Server::Loop::accept_some(Clock::time_point now) {
   for (int i = 0; i < kMaxAcceptsPerTurn; ++i) {
     Connection* slot = choose_slot(now);
-    if (slot == nullptr) return accept_again_at(now + kSendGrace);
+    if (slot == nullptr) return accept_again_at(now + kAllGettingOnPause);
     sockaddr_storage address{};
     socklen_t size = sizeof address;
     Fd socket(
@@ -222,16 +231,26 @@ void Server::Loop::accept_some(Clock::time_point now) {
         accept_again_at(now + kAcceptPause);
       return;
     }
+    connections_.fetch_add(1, std::memory_order_relaxed);
+    // Most that connect have said something by now (TCP_DEFER_ACCEPT, http/listen_address.cpp).
+    char first = 0;
+    const ssize_t said = recv(socket.get(), &first, sizeof first, MSG_PEEK | MSG_DONTWAIT);
+    if (said == 0 || (said < 0 && errno != EAGAIN && errno != EWOULDBLOCK)) continue;  // gone without a word
+    Connection& connection = *slot;
+    if (connection.socket) {
+      if (said < 0 && !is_silent(connection)) {
+        evicted_.fetch_add(1, std::memory_order_relaxed);
+        continue;
+      }
+      evict(connection);
+    }
     const int on = 1;
     setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    Connection& connection = *slot;
-    if (connection.socket) evict(connection);
     epoll_event event{.events = EPOLLIN, .data = {.u64 = index(connection)}};
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
       accept_again_at(now + kAcceptPause);
       return;
     }
-    connections_.fetch_add(1, std::memory_order_relaxed);
     connection.socket = std::move(socket);
     connection.client = client_of(address);
     connection.interest = EPOLLIN;
@@ -254,27 +273,26 @@ void Server::Loop::set_accepting(bool on) {
   accept_again_.reset();
 }
 
-// A slot for a newcomer: a free one, or that of the one who gives way; none where he has only just come.
+// A slot for a newcomer: a free one, or that of the one who gives way; none where everybody is getting on.
 Connection* Server::Loop::choose_slot(Clock::time_point now) {
-  // Who gives way: of the client that has the most connections, so that nobody's flood costs others theirs,
-  // one that has its answer and asks nothing more, else one that has begun a head and not ended it, else the
-  // one that has stood still longest. A scraper of good will asks soon, all at once, and takes what it asked
-  // for.
+  // Who gives way: one that has not said a word, else of the client that has the most connections, so that
+  // nobody's flood costs others theirs, one that has its answer and asks nothing more, else one that has
+  // begun a head and not ended it, else the one that has stood still longest. A scraper of good will asks
+  // soon, all at once, and takes what it asked for.
   Connection* victim = nullptr;
-  std::tuple<ptrdiff_t, bool, bool, bool, Clock::duration> most;
+  std::tuple<bool, ptrdiff_t, bool, bool, Clock::duration> most;
   uint64_t client = 0;
   ptrdiff_t of_client = 0;
   for (Connection& connection : slots_) {
     if (!connection.socket) return &connection;
     if (of_client == 0 || client != connection.client) {
       client = connection.client;
-      of_client = std::ranges::count(slots_, client, &Connection::client);
+      of_client = std::max(std::ranges::count(slots_, client, &Connection::client), kFewConnections);
     }
     const Clock::duration age = now - connection.since;
-    const bool is_new = connection.state == State::idle && connection.requests == 0 && age < kSendGrace;
     const bool is_sent =
         connection.state == State::lingering || (connection.state == State::idle && connection.requests > 0);
-    std::tuple claim(of_client, !is_new, is_sent, connection.state == State::reading, age);
+    std::tuple claim(is_silent(connection), of_client, is_sent, connection.state == State::reading, age);
     if (victim != nullptr && claim <= most) continue;
     // The kernel may still be delivering what the server has sent. Asked of few, for it is a system call.
     if (is_sent && !connection.is_taken()) {
@@ -284,7 +302,9 @@ Connection* Server::Loop::choose_slot(Clock::time_point now) {
     victim = &connection;
     most = claim;
   }
-  return std::get<1>(most) ? victim : nullptr;
+  const auto [silent, crowd, has_answer, reading, age] = most;
+  const bool getting_on = !silent && crowd == kFewConnections && !has_answer && !reading && age < kGettingOn;
+  return getting_on ? nullptr : victim;
 }
 
 // Where the texts that responses hold have become too many bytes, those give way that stood still longest.

@@ -2,8 +2,9 @@
 //
 // The thread waits on every connection at once. Each step of a connection has an absolute deadline and a size
 // limit (below), so a client that drips bytes, sends nothing, or reads nothing costs one slot for a bounded
-// time. When all slots are taken, a newcomer gets one of the client that has the most: the one that has stood
-// still longest. A response is never copied: it is sent from where the text lies (http/text_slot.h), so
+// time. When all slots are taken, a newcomer with a request gets that of a client that has said nothing, else
+// one of the client that has the most: the one that has stood still longest. An answer that gets on is not
+// cut off for it. A response is never copied: it is sent from where the text lies (http/text_slot.h), so
 // stalled scrapers hold memory only as long as the response's deadline, and kMaxHeldBytes of it at most. What
 // a client has not taken when its connection is ended is dropped by a reset; the kernel would keep it for
 // minutes.
