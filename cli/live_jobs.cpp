@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
+#include <string_view>
 #include <utility>
 
 #include "cli/gather.h"
@@ -17,18 +19,30 @@ using verdict::Part;
 using verdict::Scrape;
 using verdict::UnitEvidence;
 
-bool same_unit(const UnitEvidence& a, const UnitEvidence& b) {
-  return a.ranks == b.ranks && a.node == b.node;
+// Units of another window, found by whose they are. What is in it outlives this.
+template <class Unit>
+class UnitIndex {
+ public:
+  void add(const UnitEvidence& figures, const Unit& unit) { units_.try_emplace(key_of(figures), &unit); }
+  [[nodiscard]] const Unit* find(const UnitEvidence& wanted) const {
+    const auto found = units_.find(key_of(wanted));
+    return found == units_.end() ? nullptr : found->second;
+  }
+
+ private:
+  using Key = std::pair<std::string_view, std::string_view>;
+  static Key key_of(const UnitEvidence& figures) { return {figures.ranks, figures.node}; }
+  std::map<Key, const Unit*> units_;
+};
+
+UnitIndex<UnitEvidence> index_units(const JobVerdict& verdict) {
+  UnitIndex<UnitEvidence> index;
+  for (const UnitEvidence& unit : verdict.units) index.add(unit, unit);
+  return index;
 }
 
-const UnitEvidence* find_unit(const JobVerdict& verdict, const UnitEvidence& wanted) {
-  const auto found = std::ranges::find_if(
-      verdict.units, [&wanted](const UnitEvidence& one) { return same_unit(one, wanted); });
-  return found == verdict.units.end() ? nullptr : &*found;
-}
-
-bool shows_named(const JobVerdict& latest, const JobVerdict& standing) {
-  const auto shown = [&](size_t unit) { return find_unit(latest, standing.units[unit]) != nullptr; };
+bool shows_named(const UnitIndex<UnitEvidence>& latest, const JobVerdict& standing) {
+  const auto shown = [&](size_t unit) { return latest.find(standing.units[unit]) != nullptr; };
   return std::ranges::all_of(standing.culprits, shown) &&
          std::ranges::all_of(standing.links,
                              [&](const auto& link) { return shown(link.first) && shown(link.second); });
@@ -61,7 +75,8 @@ void LiveJobs::update(Entry& entry, double begin_s, double end_s, JobVerdict lat
   };
   // Others' windows cannot clear a rank that is not seen.
   const verdict::Watch::Standing* standing = standing_of();
-  if (!standing || !standing->verdict || shows_named(latest, *standing->verdict))
+  const UnitIndex<UnitEvidence> latest_units = index_units(latest);
+  if (!standing || !standing->verdict || shows_named(latest_units, *standing->verdict))
     entry.culprit_seen_s = end_s;
   const bool whole_window = end_s - first_s_.value_or(end_s) >= verdict::kWindowS - kFetchJitterS;
   if (whole_window && (entry.culprit_seen_s >= end_s || end_s - entry.culprit_seen_s > kForgetS)) {
@@ -90,24 +105,25 @@ void LiveJobs::update(Entry& entry, double begin_s, double end_s, JobVerdict lat
     if (standing && !standing->seen.empty()) shown.why += "; so far: " + standing->seen;
   }
 
+  UnitIndex<LiveUnit> before_units;
+  for (const LiveUnit& unit : job.units) before_units.add(unit.figures, unit);
+  const UnitIndex<UnitEvidence> shown_units = index_units(shown);
   std::vector<LiveUnit> units(latest.units.size());
   for (size_t i = 0; i < units.size(); ++i) {
     LiveUnit& unit = units[i];
     unit.figures = latest.units[i];
     unit.figures.part = Part::none;
-    const auto before = std::ranges::find_if(
-        job.units, [&unit](const LiveUnit& one) { return same_unit(one.figures, unit.figures); });
-    if (before != job.units.end())
+    if (const LiveUnit* before = before_units.find(unit.figures))
       std::ranges::copy(before->rtts_s.begin() + 1, before->rtts_s.end(), unit.rtts_s.begin());
     unit.rtts_s.back() = unit.figures.best_rtt_s.value_or(0);
-    const UnitEvidence* marked = job.settled ? find_unit(shown, unit.figures) : nullptr;
+    const UnitEvidence* marked = job.settled ? shown_units.find(unit.figures) : nullptr;
     if (marked == nullptr) continue;
     unit.figures.part = marked->part;
     unit.mark = part(shown, *marked);
   }
   for (const size_t at : job.settled ? shown.culprits : std::vector<size_t>()) {
     const UnitEvidence& culprit = shown.units[at];
-    if (find_unit(latest, culprit) != nullptr) continue;
+    if (latest_units.find(culprit) != nullptr) continue;
     LiveUnit& gone = units.emplace_back();
     gone.figures.ranks = culprit.ranks;
     gone.figures.node = culprit.node;
@@ -129,20 +145,21 @@ void LiveJobs::judge(double end_s, bool all_answer) {
                 })->target;
   }
   left_out_ = 0;
+  std::map<std::string, Entry*> known;
+  for (Entry& entry : jobs_) known.try_emplace(entry.job.report.verdict.key(), &entry);
   for (JobVerdict& verdict :
        verdict::judge(verdict::make_window(nodes, flags_.thresholds.stall_s), flags_.thresholds)) {
     if (!flags_.job.empty() && verdict.job != flags_.job) continue;
     if (!flags_.uid.empty() && verdict.uid != flags_.uid) continue;
-    auto entry = std::ranges::find_if(
-        jobs_, [&verdict](const Entry& one) { return one.job.report.verdict.key() == verdict.key(); });
-    if (entry == jobs_.end()) {
+    const auto [entry, added] = known.try_emplace(verdict.key(), nullptr);
+    if (entry->second == nullptr) {
       if (jobs_.size() >= kMaxJobs) {
         ++left_out_;
         continue;
       }
-      entry = jobs_.emplace(jobs_.end());
+      entry->second = &jobs_.emplace_back();
     }
-    update(*entry, begin_s, end_s, std::move(verdict), all_answer);
+    update(*entry->second, begin_s, end_s, std::move(verdict), all_answer);
   }
   std::erase_if(jobs_, [end_s](const Entry& one) { return end_s - one.job.seen_s > kForgetS; });
   for (Entry& entry : jobs_) {

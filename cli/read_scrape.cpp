@@ -9,6 +9,8 @@ namespace kitty::cli {
 
 Result<verdict::Scrape> read_scrape(std::string_view text) {
   if (text.empty()) return fail("read scrape", {}, 0, "it is empty");
+  if (text.size() > http::kMaxTextBytes)
+    return fail("read scrape", {}, 0, "more than 4 MiB: not a scrape of kitty");
   verdict::ScrapeBuilder builder;
   http::ExpositionReader reader(text);
   for (;;) {

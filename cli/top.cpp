@@ -22,6 +22,7 @@
 #include "base/fd.h"
 #include "cli/ending.h"
 #include "cli/gather.h"
+#include "cli/judging.h"
 #include "cli/live_jobs.h"
 #include "cli/terminal.h"
 #include "cli/top_frame.h"
@@ -193,11 +194,11 @@ class Lines final : public Output {
 };
 
 // Until q, a signal, or the reader's end.
-void follow(Output& output, Gathering& gathering, size_t targets, const Fd& signals,
+void follow(Output& output, Gathering& gathering, Judging& judging, size_t targets, const Fd& signals,
             const VerdictFlags& flags) {
   const milliseconds settle = std::min(flags.interval / 2, kMaxSettle);
   const milliseconds slide = std::max(kSlide, flags.interval);
-  LiveJobs jobs(flags);
+  Judged judged;
   TopState state;
   state.targets = targets;
   const auto show = [&] {
@@ -208,22 +209,30 @@ void follow(Output& output, Gathering& gathering, size_t targets, const Fd& sign
     const Clock::time_point now = Clock::now();
     if (now >= next) {
       const double end_s = steady_seconds() - std::chrono::duration<double>(settle).count();
-      jobs.add(gathering.take());
-      state.problems = gathering.problems(verdict::kWindowS);
-      jobs.judge(end_s, state.problems.empty());
-      state.jobs = jobs.jobs();
-      state.jobs_left_out = jobs.left_out();
-      if (!show()) return;
+      if (!judging.is_busy()) {
+        std::vector<verdict::Scrape> scrapes = gathering.take();
+        judging.ask({.scrapes = std::move(scrapes),
+                     .end_s = end_s,
+                     .problems = gathering.problems(verdict::kWindowS)});
+      }
       next += slide * ((now - next) / slide + 1);
     }
     std::array polled = {pollfd{.fd = signals.get(), .events = POLLIN, .revents = 0}, output.output(),
-                         output.input()};
+                         output.input(), pollfd{.fd = judging.done().get(), .events = POLLIN, .revents = 0}};
     const auto wait = std::chrono::ceil<milliseconds>(next - Clock::now());
     if (poll(polled.data(), polled.size(), static_cast<int>(std::max<int64_t>(wait.count(), 0))) < 0)
       continue;
     if ((polled[1].revents & (POLLERR | POLLHUP | POLLNVAL)) != 0) return;
     if (polled[1].revents != 0 && !output.flush()) return;
     if (polled[2].revents != 0 && !output.read_keys()) return;
+    if (polled[3].revents != 0) {
+      judged = judging.take();
+      state.problems = std::move(judged.problems);
+      state.jobs.clear();
+      for (const LiveJob& job : judged.jobs) state.jobs.push_back(&job);
+      state.jobs_left_out = judged.left_out;
+      if (!show()) return;
+    }
     signalfd_siginfo signal{};
     while (read(signals.get(), &signal, sizeof signal) == static_cast<ssize_t>(sizeof signal)) {
       const int number = static_cast<int>(signal.ssi_signo);
@@ -248,6 +257,7 @@ int top(std::span<const std::string_view> arguments) {
   if (!targets) return refuse(kWrongUsage, targets.error());
   const Fd signals = take_signals();  // before there are threads, which inherit what is blocked
   Gathering gathering(*targets, std::nullopt, flags->interval);
+  Judging judging(live_judge(*flags));
   {
     std::unique_ptr<Output> output;
     if (Terminal::is_usable()) {
@@ -255,9 +265,9 @@ int top(std::span<const std::string_view> arguments) {
     } else {
       output = std::make_unique<Lines>();
     }
-    follow(*output, gathering, targets->size(), signals, *flags);
+    follow(*output, gathering, judging, targets->size(), signals, *flags);
   }
-  // Fetches may be under way for as long as kFetchTimeout: nobody waits for them.
+  // Fetches may be under way for as long as kFetchTimeout, and so may a judgement: nobody waits for them.
   std::_Exit(0);
 }
 

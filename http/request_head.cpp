@@ -86,7 +86,7 @@ std::optional<Wishes> read_headers(std::string_view lines) {
 }  // namespace
 
 std::expected<RequestHead, int> parse_request_head(std::string_view head) {
-  auto line = take_line(head);
+  const auto line = take_line(head);
   if (!line) return std::unexpected(kBadRequest);
   RequestHead request{
       .method = line->substr(0, line->find(' ')), .target = {}, .version = {}, .headers = head, .host = {}};
@@ -96,7 +96,7 @@ std::expected<RequestHead, int> parse_request_head(std::string_view head) {
   if (request.method != "GET" && request.method != "HEAD") return std::unexpected(kMethodNotAllowed);
   if (wishes->unwanted) return std::unexpected(kBadRequest);
 
-  std::string_view rest = line->substr(std::min(request.method.size() + 1, line->size()));
+  const std::string_view rest = line->substr(std::min(request.method.size() + 1, line->size()));
   const size_t blank = std::min(rest.find(' '), rest.size());
   request.target = rest.substr(0, blank);
   request.version = rest.substr(std::min(blank + 1, rest.size()));

@@ -146,23 +146,26 @@ void measure(Job& job) {
   }
 }
 
+// The job's part of ranks that stand by job and user.
+auto of_job(const std::vector<RankWindow>& ranks, std::string_view name, std::string_view uid) {
+  using Whose = std::pair<std::string_view, std::string_view>;
+  return std::ranges::equal_range(ranks, Whose(name, uid), {},
+                                  [](const RankWindow& rank) { return Whose(rank.job, rank.uid); });
+}
+
 // Puts ranks into units and what they sent each other into links.
 class Assembler {
  public:
   Assembler(const Window& window, std::string_view name, std::string_view uid, const Thresholds& limits)
       : window_(window), uid_(uid), limits_(limits) {
-    for (const RankWindow& rank : window.ranks) {
-      if (rank.job == name && rank.uid == uid) ranks_.push_back(&rank);
-    }
+    for (const RankWindow& rank : of_job(window.ranks, name, uid)) ranks_.push_back(&rank);
     whole_ = ranks_.size();
     // They have no figures of their own, but others' flows to them have.
-    for (const RankWindow& rank : window.partial) {
-      if (rank.job == name && rank.uid == uid) ranks_.push_back(&rank);
-    }
+    for (const RankWindow& rank : of_job(window.partial, name, uid)) ranks_.push_back(&rank);
   }
 
   Assembly assemble() {
-    Job job{.units = {}, .links = {}, .median_rtt_s = {}, .window_s = 0, .limits = limits_};
+    Job job{.units = {}, .links = {}, .links_of = {}, .median_rtt_s = {}, .window_s = 0, .limits = limits_};
     leave_out_contested_ranks();
     make_units(job);
     map_addresses();
@@ -305,8 +308,10 @@ class Assembler {
         add(from == link.first ? link.out : link.back, peer, *ranks_[i], limits_);
       }
     }
+    job.links_of.resize(job.units.size());
     for (auto& [pair, link] : links) {
       measure(link, limits_);
+      for (const size_t end : {link.first, link.second}) job.links_of[end].push_back(job.links.size());
       job.links.push_back(link);
     }
   }

@@ -58,15 +58,16 @@ struct Directed {
 // Everything the rules look at, of one job.
 struct Job {
   std::vector<UnitEvidence> units;
-  std::vector<Link> links;             // with any traffic between known ranks
-  std::optional<double> median_rtt_s;  // of the units' best links
+  std::vector<Link> links;                    // with any traffic between known ranks
+  std::vector<std::vector<size_t>> links_of;  // of `links`, those of each unit
+  std::optional<double> median_rtt_s;         // of the units' best links
   double window_s = 0;
   const Thresholds& limits;
 
   [[nodiscard]] std::vector<const Link*> active_links(size_t unit) const {
     std::vector<const Link*> list;
-    for (const Link& link : links) {
-      if (link.active() && link.touches(unit)) list.push_back(&link);
+    for (const size_t at : links_of[unit]) {
+      if (links[at].active()) list.push_back(&links[at]);
     }
     return list;
   }

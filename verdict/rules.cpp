@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -82,31 +83,49 @@ bool is_long_path(const Link& link, const Thresholds& limits) {
          (link.both_measured || link.rtt_min_s.value_or(0) >= limits.delayed_ack_s);
 }
 
-// Whether the flows that `touches` selects are the busy ones.
-template <class Touches>
-bool are_busy(const Job& job, Touches&& touches) {
-  double here = 0, elsewhere = 0;
-  for (const Directed& one : job.flows()) {
-    if (!one.flow->judged) continue;
-    double& busiest = touches(one) ? here : elsewhere;
-    busiest = std::max(busiest, one.flow->busy_share);
+// The flows that say how busy they are, the busiest first: for asking again and again who else is.
+class BusyFlows {
+ public:
+  explicit BusyFlows(const Job& job) : limits_(job.limits), flows_(job.flows()) {
+    std::erase_if(flows_, [](const Directed& one) { return !one.flow->judged; });
+    std::ranges::sort(flows_, std::greater(), share_of);
   }
-  return here >= job.limits.convincing_busy_share && here >= job.limits.busy_ratio * elsewhere;
-}
+
+  // Whether those of these links are busy, and the others, which `touches` does not select, far less.
+  template <class Touches>
+  [[nodiscard]] bool are(std::span<const Link* const> links, Touches&& touches) const {
+    double here = 0;
+    for (const Link* link : links) {
+      for (const Flow* flow : {&link->out, &link->back}) {
+        if (flow->judged) here = std::max(here, flow->busy_share);
+      }
+    }
+    const auto other = std::ranges::find_if_not(flows_, touches);
+    const double elsewhere = other == flows_.end() ? 0 : share_of(*other);
+    return here >= limits_.convincing_busy_share && here >= limits_.busy_ratio * elsewhere;
+  }
+
+ private:
+  static double share_of(const Directed& one) { return one.flow->busy_share; }
+
+  const Thresholds& limits_;
+  std::vector<Directed> flows_;
+};
 
 // Whether slow means are the network's; see kDelayedAckS.
-bool is_convincing(const Job& job, size_t unit) {
+bool is_convincing(const Job& job, const BusyFlows& busy, size_t unit) {
   const auto links = job.active_links(unit);
   const bool long_paths = std::ranges::all_of(
       links, [&job](const Link* link) { return !link->rtt_s || is_long_path(*link, job.limits); });
   return long_paths ||
-         are_busy(job, [unit](const Directed& one) { return one.from == unit || one.to == unit; });
+         busy.are(links, [unit](const Directed& one) { return one.from == unit || one.to == unit; });
 }
-bool is_convincing(const Job& job, const Link& link) {
+bool is_convincing(const Job& job, const BusyFlows& busy, const Link& link) {
   if (is_long_path(link, job.limits)) return true;
-  return link.rtt_s.value_or(0) >= job.limits.delayed_ack_s && are_busy(job, [&link](const Directed& one) {
-           return link.touches(one.from) && link.touches(one.to);
-         });
+  const Link* const links[] = {&link};
+  return link.rtt_s.value_or(0) >= job.limits.delayed_ack_s && busy.are(links, [&link](const Directed& one) {
+    return link.touches(one.from) && link.touches(one.to);
+  });
 }
 
 // The units that all of these pairs have in common.
@@ -188,14 +207,16 @@ bool judge_rtt_of_units(const Job& job, JobVerdict& verdict) {
   for (size_t i = 0; i < job.units.size(); ++i) {
     if (job.is_slow(job.units[i].best_rtt_s.value_or(0))) suspects.push_back(i);
   }
-  std::erase_if(suspects, [&job](size_t unit) { return !is_convincing(job, unit); });
-  const std::vector<size_t> all = suspects;
+  const BusyFlows busy(job);
+  std::erase_if(suspects, [&](size_t unit) { return !is_convincing(job, busy, unit); });
+  std::vector<bool> is_suspect(job.units.size());
+  for (const size_t suspect : suspects) is_suspect[suspect] = true;
   // The end of a chain has one link: slow, where its neighbour is the culprit.
   std::erase_if(suspects, [&](size_t unit) {
     const auto links = job.active_links(unit);
     if (links.size() != 1) return false;
     const size_t neighbour = links.front()->other(unit);
-    return std::ranges::find(all, neighbour) != all.end() && job.units[neighbour].active_links > 1;
+    return is_suspect[neighbour] && job.units[neighbour].active_links > 1;
   });
   if (suspects.empty()) return false;
   const auto rtt_of = [&](size_t unit) { return *job.units[unit].best_rtt_s; };
@@ -260,11 +281,12 @@ bool explains(const Job& job, size_t unit, const std::vector<const Link*>& slow)
 
 // Rule 3, one slow link, both ends of which have a healthy one to others.
 bool judge_rtt_of_links(const Job& job, JobVerdict& verdict) {
+  const BusyFlows busy_flows(job);
   std::vector<const Link*> slow;
   size_t active = 0;
   for (const Link& link : job.links) {
     if (link.active()) ++active;
-    if (link.slow && is_convincing(job, link)) slow.push_back(&link);
+    if (link.slow && is_convincing(job, busy_flows, link)) slow.push_back(&link);
   }
   if (slow.empty()) return false;
   JobVerdict busy;
@@ -421,14 +443,19 @@ bool judge_busy(const Job& job, JobVerdict& verdict) {
     double busy_share, data_per_s;
   };
   std::vector<Sender> senders;
+  constexpr size_t kNone = std::numeric_limits<size_t>::max();
+  std::vector<size_t> sender_of(job.units.size(), kNone);
   for (const Directed& one : job.flows()) {
     if (!one.flow->judged) continue;
-    auto at = std::ranges::find(senders, one.from, &Sender::unit);
-    if (at == senders.end()) at = senders.insert(at, {one.from, 0, 0});
+    if (sender_of[one.from] == kNone) {
+      sender_of[one.from] = senders.size();
+      senders.push_back({one.from, 0, 0});
+    }
+    Sender& sender = senders[sender_of[one.from]];
     // Added up: a rank that serves its peers in turn (MPI's pairwise exchange) is busy with one of them at a
     // time.
-    at->busy_share = std::min(at->busy_share + one.flow->busy_share, 1.0);
-    at->data_per_s += one.flow->data_per_s;
+    sender.busy_share = std::min(sender.busy_share + one.flow->busy_share, 1.0);
+    sender.data_per_s += one.flow->data_per_s;
   }
   if (senders.size() < 3) return false;
   std::ranges::sort(senders, std::greater(), &Sender::busy_share);

@@ -47,7 +47,7 @@ std::string describe(const LeftOut& one) {
          (one.uid == "other" ? "other users" : "uid " + one.uid);
 }
 
-ProcessScrape& ScrapeBuilder::process(const LabelOf& label) {
+ProcessScrape* ScrapeBuilder::process(const LabelOf& label) {
   key_ = "process ";
   key_ += label("pid");
   for (const std::string_view name : {"rank", "job"}) {
@@ -56,32 +56,49 @@ ProcessScrape& ScrapeBuilder::process(const LabelOf& label) {
   }
   const auto [found, added] = index_.try_emplace(key_, scrape_.processes.size());
   if (added) {
+    if (scrape_.processes.size() >= kMaxProcesses) {
+      beyond_ = "more than 1024 processes: not a scrape of kitty";
+      return nullptr;
+    }
     ProcessScrape& process = scrape_.processes.emplace_back();
     process.pid = label("pid");
     process.rank = label("rank");
     process.job = label("job");
   }
-  return scrape_.processes[found->second];
+  return found->second < scrape_.processes.size() ? &scrape_.processes[found->second] : nullptr;
 }
 
-PeerScrape& ScrapeBuilder::peer(const LabelOf& label) {
-  ProcessScrape& owner = process(label);
+PeerScrape* ScrapeBuilder::peer(const LabelOf& label) {
+  ProcessScrape* const owner = process(label);
+  if (owner == nullptr) return nullptr;
   key_.insert(0, "\n");
   key_.insert(0, label("peer"));
   key_.insert(0, "peer ");
-  const auto [found, added] = index_.try_emplace(key_, owner.peers.size());
-  if (added) owner.peers.emplace_back().address = label("peer");
-  return owner.peers[found->second];
+  const auto [found, added] = index_.try_emplace(key_, owner->peers.size());
+  if (added) {
+    if (owner->peers.size() >= kMaxPeers) {
+      beyond_ = "more than 64 peers of a process, and those called other: not a scrape of kitty";
+      return nullptr;
+    }
+    owner->peers.emplace_back().address = label("peer");
+  }
+  return found->second < owner->peers.size() ? &owner->peers[found->second] : nullptr;
 }
 
 const char* ScrapeBuilder::add(std::string_view name, double value, const LabelOf& label) {
+  constexpr const char* kManyAddresses = "more than 64 addresses of a process: not a scrape of kitty";
   constexpr const char* kTwice = "a series stands there twice: save each scrape into a file of its own";
-  if (name == "process_start_time_seconds") scrape_.agent_start_s = value;
+  if (name == "process_start_time_seconds") {
+    if (!std::isfinite(value)) return "a start time that is infinite or not a number";
+    scrape_.agent_start_s = value;
+  }
   if (!name.starts_with("kitty_")) return nullptr;
   if (!std::isfinite(value) || value < 0) return "a kitty metric below zero, infinite or not a number";
   for (const PeerField& one : kPeerFields) {
     if (name != one.name) continue;
-    std::optional<double>& field = peer(label).*one.field;
+    PeerScrape* const its_peer = peer(label);
+    if (its_peer == nullptr) return beyond_;
+    std::optional<double>& field = its_peer->*one.field;
     if (field) return kTwice;
     field = value;
     has_peers_ = true;
@@ -97,7 +114,9 @@ const char* ScrapeBuilder::add(std::string_view name, double value, const LabelO
   } else if (name == "kitty_rtt_hook_info") {
     scrape_.hook = label("hook");
   } else if (name == "kitty_process_info") {
-    ProcessScrape& one = process(label);
+    ProcessScrape* const found = process(label);
+    if (found == nullptr) return beyond_;
+    ProcessScrape& one = *found;
     if (one.identified) return kTwice;
     one.identified = true;
     one.role = label("role");
@@ -110,7 +129,10 @@ const char* ScrapeBuilder::add(std::string_view name, double value, const LabelO
       scrape_.left_out.push_back({std::string(label("uid").substr(0, kMaxLeftOutBytes)),
                                   std::string(label("what").substr(0, kMaxLeftOutBytes)), value});
   } else if (name == "kitty_process_address_info") {
-    process(label).addresses.emplace_back(label("address"));
+    ProcessScrape* const one = process(label);
+    if (one == nullptr) return beyond_;
+    if (one->addresses.size() >= kMaxAddresses) return kManyAddresses;
+    one->addresses.emplace_back(label("address"));
   }
   return nullptr;
 }

@@ -4,13 +4,18 @@
 
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 namespace kitty::verdict {
+
+// What an agent keeps at most (docs/ARCHITECTURE.md, Bounds); a text with more is not one of its.
+inline constexpr size_t kMaxProcesses = 1024;
+inline constexpr size_t kMaxPeers = 64 + 1;  // of a process; the last is "other"
+inline constexpr size_t kMaxAddresses = 64;  // of a process
 
 // What a process's own sockets did towards one remote address. Counters are totals of the agent's life; a
 // series the agent did not export is absent.
@@ -68,7 +73,7 @@ class ScrapeBuilder {
   using LabelOf = std::function<std::string_view(std::string_view name)>;
 
   // Takes what it knows and passes over the rest. Null, or what is wrong with the sample: kitty exports
-  // neither such values nor a series twice.
+  // neither such values, nor a series twice, nor more of them than its bounds.
   [[nodiscard]] const char* add(std::string_view name, double value, const LabelOf& label);
 
   // The scrape; `target`, `time_s`, `live` and `fingerprint` are the caller's to set. Null in `problem`, or
@@ -76,13 +81,14 @@ class ScrapeBuilder {
   [[nodiscard]] Scrape finish(const char*& problem);
 
  private:
-  ProcessScrape& process(const LabelOf& label);
-  PeerScrape& peer(const LabelOf& label);
+  // Null beyond a bound, which `beyond_` then says.
+  ProcessScrape* process(const LabelOf& label);
+  PeerScrape* peer(const LabelOf& label);
 
   Scrape scrape_;
-  std::unordered_map<std::string, size_t>
-      index_;  // of a process by its labels; of a peer by them and its address
+  std::map<std::string, size_t> index_;  // of a process by its labels; of a peer by them and its address
   std::string key_;
+  const char* beyond_ = nullptr;
   bool ours_ = false;
   bool has_peers_ = false;
 };

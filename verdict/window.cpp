@@ -1,8 +1,12 @@
 #include "verdict/window.h"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <ranges>
+#include <set>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 
 namespace kitty::verdict {
@@ -51,41 +55,50 @@ std::string common_name(const std::vector<const Scrape*>& scrapes) {
   return std::string(one_directory && !folder.empty() ? folder : first);
 }
 
-bool same_process(const ProcessScrape& a, const ProcessScrape& b) {
-  return a.pid == b.pid && a.start_time == b.start_time && a.rank == b.rank && a.job == b.job;
-}
+// Where a process stands in the scrapes of one agent's life, ascending by time.
+struct Step {
+  size_t at;  // of the scrapes
+  const ProcessScrape* process;
+};
+struct SameProcess {
+  bool operator()(const ProcessScrape* a, const ProcessScrape* b) const {
+    return std::tie(a->pid, a->start_time, a->rank, a->job) <
+           std::tie(b->pid, b->start_time, b->rank, b->job);
+  }
+};
+using Tracks = std::map<const ProcessScrape*, std::vector<Step>, SameProcess>;
 
-const ProcessScrape* find_process(const Scrape& scrape, const ProcessScrape& wanted) {
-  const auto found = std::ranges::find_if(scrape.processes, [&](const ProcessScrape& one) {
-    return one.identified && same_process(one, wanted);
-  });
-  return found == scrape.processes.end() ? nullptr : &*found;
-}
-
-const PeerScrape* find_peer(const ProcessScrape& process, std::string_view address) {
-  const auto found = std::ranges::find(process.peers, address, &PeerScrape::address);
-  return found == process.peers.end() ? nullptr : &*found;
+Tracks track_processes(const std::vector<const Scrape*>& scrapes) {
+  Tracks tracks;
+  for (size_t i = 0; i < scrapes.size(); ++i) {
+    for (const ProcessScrape& one : scrapes[i]->processes) {
+      if (!one.identified) continue;
+      std::vector<Step>& track = tracks[&one];
+      if (track.empty() || track.back().at != i) track.push_back({i, &one});
+    }
+  }
+  return tracks;
 }
 
 // Of one agent's life, without texts that stand there twice, ascending by time. Two agents on a node count on
 // their own: the one seen longer is taken.
 std::vector<const Scrape*> one_life(const std::vector<const Scrape*>& scrapes) {
-  std::vector<const Scrape*> best;
-  for (const Scrape* start : scrapes) {
-    if (!best.empty() && best.front()->agent_start_s == start->agent_start_s) continue;
-    std::vector<const Scrape*> life;
-    for (const Scrape* one : scrapes) {
-      if (one->agent_start_s != start->agent_start_s) continue;
-      const bool repeated = std::ranges::any_of(
-          life, [one](const Scrape* earlier) { return earlier->fingerprint == one->fingerprint; });
-      if (!repeated) life.push_back(one);
-    }
-    const auto span = [](const std::vector<const Scrape*>& list) {
-      return list.empty() ? -1 : list.back()->time_s - list.front()->time_s;
-    };
-    if (span(life) > span(best)) best = std::move(life);
+  struct Life {
+    std::vector<const Scrape*> scrapes;
+    std::set<size_t> texts;
+  };
+  std::vector<Life> lives;  // by their first scrape
+  std::map<double, size_t> index;
+  for (const Scrape* one : scrapes) {
+    const auto [at, added] = index.try_emplace(one->agent_start_s, lives.size());
+    if (added) lives.emplace_back();
+    Life& life = lives[at->second];
+    if (life.texts.insert(one->fingerprint).second) life.scrapes.push_back(one);
   }
-  return best;
+  if (lives.empty()) return {};
+  return std::move(std::ranges::max_element(lives, {}, [](const Life& life) {
+                     return life.scrapes.back()->time_s - life.scrapes.front()->time_s;
+                   })->scrapes);
 }
 
 double median(std::vector<double>& values) {
@@ -107,17 +120,18 @@ void grow(double& growth, const PeerScrape* before, const PeerScrape& after,
   }
 }
 
-// `steps` are the process's own entries in its scrapes, ascending by time; from `late` on they are the end's.
-PeerWindow peer_window(const std::vector<const ProcessScrape*>& steps, size_t late,
-                       const std::string& address, size_t& falling) {
-  PeerWindow window{.address = address};
+// `steps` are the peer's entries in the process's scrapes, ascending by time, null where it has none; from
+// `late` on they are the end's.
+PeerWindow peer_window(const std::vector<const PeerScrape*>& steps, size_t late, std::string_view address,
+                       size_t& falling) {
+  PeerWindow window{.address = std::string(address)};
   PeerWindow at_late;
   std::vector<double> minima;
   size_t queues = 0;
   for (size_t i = 0; i < steps.size(); ++i) {
-    const PeerScrape* after = find_peer(*steps[i], address);
+    const PeerScrape* after = steps[i];
     if (i > 0 && after != nullptr) {
-      const PeerScrape* before = find_peer(*steps[i - 1], address);
+      const PeerScrape* before = steps[i - 1];
       window.counted = after->data_segments && after->rtt_count;
       grow(window.data_segments, before, *after, &PeerScrape::data_segments, falling);
       const double retransmits = window.retransmits;
@@ -146,25 +160,27 @@ PeerWindow peer_window(const std::vector<const ProcessScrape*>& steps, size_t la
 }
 
 // False where the process has no window: it is not in the latest scrape, or only there.
-bool rank_window(const std::vector<const Scrape*>& scrapes, const ProcessScrape& process, double late_s,
+bool rank_window(const std::vector<const Scrape*>& scrapes, const std::vector<Step>& track, double late_s,
                  RankWindow& window, size_t& falling) {
+  const ProcessScrape& process = *track.back().process;
   const double end_s = scrapes.back()->time_s;
   std::vector<const ProcessScrape*> steps;
   double begin_s = 0, late_begin_s = 0;
   size_t late = 0;
-  for (const Scrape* scrape : scrapes) {
-    const ProcessScrape* step = find_process(*scrape, process);
-    if (step == nullptr) {
-      steps.clear();
-      continue;
-    }
-    if (steps.empty()) begin_s = scrape->time_s;
-    if (steps.empty() || scrape->time_s <= end_s - late_s + kScrapeJitterS) {
+  size_t next = 0;
+  for (const Step& step : track) {
+    if (step.at != next) steps.clear();  // it was away
+    next = step.at + 1;
+    const double time_s = scrapes[step.at]->time_s;
+    if (steps.empty()) begin_s = time_s;
+    if (steps.empty() || time_s <= end_s - late_s + kScrapeJitterS) {
       late = steps.size();
-      late_begin_s = scrape->time_s;
+      late_begin_s = time_s;
     }
-    steps.push_back(step);
+    steps.push_back(step.process);
   }
+  window.present = next == scrapes.size();
+  if (!window.present) steps.clear();
   window.pid = process.pid;
   window.uid = process.uid;
   window.rank = process.rank;
@@ -176,17 +192,21 @@ bool rank_window(const std::vector<const Scrape*>& scrapes, const ProcessScrape&
   window.duration_s = end_s - begin_s;
   window.late_s = end_s - late_begin_s;
   if (steps.size() < 2 || window.duration_s < kMinWindowS) return false;
-  std::vector<std::string> peers;
-  for (const ProcessScrape* step : steps) {
-    for (const PeerScrape& peer : step->peers) peers.push_back(peer.address);
-    window.addresses.insert(window.addresses.end(), step->addresses.begin(), step->addresses.end());
+  std::map<std::string_view, std::vector<const PeerScrape*>> peers;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    for (const PeerScrape& peer : steps[i]->peers) {
+      std::vector<const PeerScrape*>& entries = peers[peer.address];
+      entries.resize(steps.size());
+      if (entries[i] == nullptr) entries[i] = &peer;
+    }
+    window.addresses.insert(window.addresses.end(), steps[i]->addresses.begin(), steps[i]->addresses.end());
   }
-  for (std::vector<std::string>* list : {&peers, &window.addresses}) {
-    std::ranges::sort(*list);
-    const auto repeated = std::ranges::unique(*list);
-    list->erase(repeated.begin(), repeated.end());
-  }
-  for (const std::string& address : peers) window.peers.push_back(peer_window(steps, late, address, falling));
+  std::ranges::sort(window.addresses);
+  const auto repeated = std::ranges::unique(window.addresses);
+  window.addresses.erase(repeated.begin(), repeated.end());
+  window.peers.reserve(peers.size());
+  for (const auto& [address, entries] : peers)
+    window.peers.push_back(peer_window(entries, late, address, falling));
   return true;
 }
 
@@ -202,16 +222,16 @@ void add_node(const NodeScrapes& node, double late_s, Window& out) {
     window.dropped = latest.dropped + latest.series_dropped;
     window.left_out = latest.left_out;
   }
+  const Tracks tracks = track_processes(scrapes);
   std::vector<RankWindow> ranks, partial;
   double busiest_s = 0;
   for (size_t i = scrapes.size(); i-- > 0;) {
     for (const ProcessScrape& process : scrapes[i]->processes) {
-      const bool later =
-          std::any_of(scrapes.begin() + static_cast<ptrdiff_t>(i) + 1, scrapes.end(),
-                      [&](const Scrape* scrape) { return find_process(*scrape, process) != nullptr; });
-      if (!process.is_rank() || later) continue;
+      if (!process.is_rank()) continue;
+      const std::vector<Step>& track = tracks.at(&process);
+      if (track.back().process != &process) continue;  // a later scrape shows it, too
       RankWindow one{.node = out.nodes.size()};
-      const bool whole = rank_window(scrapes, process, late_s, one, window.falling_counters);
+      const bool whole = rank_window(scrapes, track, late_s, one, window.falling_counters);
       for (const PeerWindow& peer : one.peers) busiest_s = std::max(busiest_s, peer.busy_s);
       (whole ? ranks : partial).push_back(std::move(one));
     }
@@ -254,6 +274,17 @@ void fill_in_users(Window& window) {
     const auto found = users.find(rank.job);
     if (rank.uid.empty() && found != users.end() && !found->second.several) rank.uid = found->second.uid;
   });
+}
+
+// Those of one job and user together, in the order they had.
+void put_by_job(std::vector<RankWindow>& ranks) {
+  std::map<std::pair<std::string, std::string>, std::vector<RankWindow>> jobs;
+  for (RankWindow& rank : ranks) {
+    std::vector<RankWindow>& job = jobs[{rank.job, rank.uid}];
+    job.push_back(std::move(rank));
+  }
+  ranks.clear();
+  for (auto& [whose, list] : jobs) std::ranges::move(list, std::back_inserter(ranks));
 }
 
 }  // namespace
@@ -310,6 +341,7 @@ Window make_window(std::span<const NodeScrapes> nodes, double late_s) {
   Window window;
   for (const NodeScrapes& node : nodes) add_node(node, late_s, window);
   fill_in_users(window);
+  for (auto* list : {&window.ranks, &window.partial}) put_by_job(*list);
   return window;
 }
 

@@ -69,8 +69,8 @@ struct NodeWindow {
 
 struct Window {
   std::vector<NodeWindow> nodes;
-  std::vector<RankWindow> ranks;
-  // Ranks that ended, or began, too late to have a window.
+  std::vector<RankWindow> ranks;  // by job and user, so that a job's are found without going through all
+  // Ranks that ended, or began, too late to have a window; by job and user, too.
   std::vector<RankWindow> partial;
 };
 

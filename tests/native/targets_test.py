@@ -316,12 +316,44 @@ def saved_files(kitty):
         print(f"  clocks 5 h apart, and a file that grep made: {said.text.splitlines()[-1].split(': ', 2)[2]}")
 
 
+def text_beyond(processes, peers, agent=0):
+    """Of so many processes, each a job of its own, with so many peers."""
+    lines = ['kitty_build_info{version="1"} 1', 'kitty_rtt_hook_info{hook="none"} 1']
+    for pid in range(processes):
+        labels = f'pid="{pid}",rank="{pid}",job="{agent}-{pid}"'
+        lines += [f'kitty_peer_tx_queue_bytes{{{labels},peer="{peer}"}} 1' for peer in range(peers)]
+        lines.append(f'kitty_process_info{{{labels},role="rank",start_time_ticks="{agent}"}} 1')
+    return ("\n".join(lines) + "\n").encode()
+
+
+def beyond_the_bounds(kitty):
+    """Texts with more than an agent keeps: it took over a minute to judge one. At the bounds they are judged."""
+    texts = {
+        "42,000 jobs": (text_beyond(42_000, 0), "more than 1024 processes: not a scrape of kitty"),
+        "50,000 peers": (text_beyond(1, 50_000), "more than 64 peers of a process"),
+        "5 MB": (b"# x\n" * 1_250_000, "more than 4 MiB: not a scrape of kitty"),
+        "1,024 jobs": (text_beyond(1024, 30), "the same one again: nothing to compare"),
+    }
+    with contextlib.ExitStack() as stack:
+        servers = {
+            what: stack.enter_context(Server(BAD_PORT + i, saying(answer(text))))
+            for i, (what, (text, _)) in enumerate(texts.items())
+        }
+        for what, server in servers.items():
+            said = Said(kitty, "--window=3", server.target)
+            said.expect(2)
+            said.expect_not_judged(what, server.target, texts[what][1])
+            expect(said.took_s < FETCH_S + SLACK_S, f"{what}: took {said.took_s:.1f} s")
+            print(f"  {what}, {len(texts[what][0])} bytes: {said.took_s:.1f} s")
+
+
 CASES = {
     "side-by-side": side_by_side,
     "nothing-but-bad": nothing_but_bad,
     "exit-statuses": exit_statuses,
     "every-recording": every_recording,
     "saved-files": saved_files,
+    "beyond-the-bounds": beyond_the_bounds,
 }
 
 

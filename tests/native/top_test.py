@@ -36,6 +36,7 @@ from targets_test import (  # noqa: E402
     main,
     replaying,
     saying,
+    text_beyond,
 )
 from lab import Failure, expect  # noqa: E402
 
@@ -451,6 +452,21 @@ def targets_come_and_go(kitty):
     print("  a named rank whose agent is gone stays named")
 
 
+def much_to_judge(kitty):
+    """q and Ctrl-C are obeyed, whatever targets have to say: one beyond the bounds, and many at them."""
+    with contextlib.ExitStack() as stack:
+        beyond = stack.enter_context(Server(BAD_PORT, saying(answer(text_beyond(42_000, 0)))))
+        full = [
+            stack.enter_context(Server(BAD_PORT + 1 + i, saying(answer(text_beyond(1024, 0, i))))) for i in range(8)
+        ]
+        for key in (b"q", b"\x03"):
+            with Top([kitty, "top", beyond.target, *(server.target for server in full)], 120, 30) as top:
+                top.wait_for("answer, 256 jobs and ", "more than 1024 processes: not a scrape of kitty")
+                top.type(key)
+                top.expect_given_back(0)
+    print("  8 targets of 1,024 jobs each, one of 42,000")
+
+
 CASES = {
     "names-the-culprit": names_the_culprit,
     "ends-and-gives-back": ends_and_gives_back,
@@ -460,6 +476,7 @@ CASES = {
     "lines-into-a-pipe": lines_into_a_pipe,
     "bad-targets": bad_targets,
     "targets-come-and-go": targets_come_and_go,
+    "much-to-judge": much_to_judge,
 }
 
 if __name__ == "__main__":
