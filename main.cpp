@@ -2,6 +2,7 @@
 // first, then the collectors, then the hooks detach and the maps close.
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -129,6 +130,23 @@ void drop_privileges(const collector::FlowMaps* maps, const privileges::User& us
   }
 }
 
+void log_first_scan(const collector::ProcessState& state) {
+  log::info("processes listed", {{"watched", std::to_string(state.processes.size())}});
+  if (!state.processes.empty()) return;
+  log::info(
+      "nothing is watched yet: start a program with KITTY_WATCH=1 in its environment, as in "
+      "KITTY_WATCH=1 RANK=0 JOB_NAME=demo ./train");
+}
+
+// Threads that read of these are left behind in the kernel. Most such waits end with this program; one that
+// does not keeps the dead program in the list of processes until it ends.
+void log_waited_for(const std::vector<collector::StuckProcess>& stuck) {
+  for (const collector::StuckProcess& process : stuck) {
+    log::warn("a thread that reads of this process under /proc is left behind in the kernel",
+              {{"pid", std::to_string(process.pid)}, {"comm", process.comm}});
+  }
+}
+
 int run_agent(const cli::Flags& flags) {
   const sigset_t stop_signals = block_stop_signals();
   const DescriptorBudget budget = divide_descriptors();
@@ -147,9 +165,10 @@ int run_agent(const cli::Flags& flags) {
   const collector::FlowMaps* maps = rtt.maps.get();
   if (!flags.keep_privileges) drop_privileges(maps, flags.user);
 
-  const collector::ProcessWatch processes(
+  // The first scan is not waited for: a process may hang whoever reads of it.
+  collector::ProcessWatch processes(
       collector::Scanner(procfs_root->get(), rtt.rows.get(), budget.processes),
-      [maps] { return maps ? maps->execs() : 0; });
+      [maps] { return maps ? maps->execs() : 0; }, log_first_scan);
 
   http::MetricsText metrics_text(describe(rtt));
   http::ExpositionWriter writer;
@@ -160,25 +179,20 @@ int run_agent(const cli::Flags& flags) {
                                    (void)latest.publish(writer.text());
                                  });
 
-  const auto server = http::Server::start(std::move(*listener),
-                                          {.telemetry_path = flags.telemetry_path,
-                                           .text = &latest,
-                                           .allowed_hosts = flags.allowed_hosts,
-                                           .ready = [&latest] { return static_cast<bool>(latest.read()); },
-                                           .max_connections = budget.connections});
+  auto server =
+      http::Server::start(std::move(*listener), {.telemetry_path = flags.telemetry_path,
+                                                 .text = &latest,
+                                                 .allowed_hosts = flags.allowed_hosts,
+                                                 .ready = [&processes] { return processes.fresh(); },
+                                                 .max_connections = budget.connections});
   if (!server) return cli::refuse(kNothingToServe, server.error());
-  log::info("serving", {{"address", address},
-                        {"path", flags.telemetry_path},
-                        {"watched", std::to_string(processes.state()->processes.size())}});
-  if (processes.state()->processes.empty()) {
-    log::info(
-        "nothing is watched yet: start a program with KITTY_WATCH=1 in its environment, as in "
-        "KITTY_WATCH=1 RANK=0 JOB_NAME=demo ./train");
-  }
+  log::info("serving", {{"address", address}, {"path", flags.telemetry_path}});
 
   int signal = 0;
   sigwait(&stop_signals, &signal);
   log::info("stopping", {{"signal", signal == SIGTERM ? "SIGTERM" : "SIGINT"}});
+  server->reset();  // the port is free, whoever is waited for
+  log_waited_for(processes.stop());
   return kStopped;
 }
 
@@ -199,5 +213,8 @@ int main(int argc, char** argv) {
     return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() ? kStopped : kNothingToServe;
   }
   log::set_level(flags->log_level);
-  return run_agent(*flags);
+  const int status = run_agent(*flags);
+  // Not exit(): threads that were left behind may come back while the program's objects are torn down.
+  std::fflush(nullptr);
+  _exit(status);
 }

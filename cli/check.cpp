@@ -132,10 +132,13 @@ Processes whose_processes(const Fd& root, std::string_view hidepid) {
       link_under(root, "self") == std::to_string(getpid()))
     return Processes::of_host;
   constexpr pid_t kThreadDaemon = 2;  // init/main.c, rest_init()
-  std::array<char, procfs::kStatBufferBytes> buffer;
-  const auto handle = procfs::ProcessHandle::open(root.get(), kThreadDaemon);
-  if (const auto stat = handle ? handle->read_stat(buffer) : std::unexpected(handle.error()))
-    return stat->comm == "kthreadd" && stat->ppid == 0 ? Processes::of_host : Processes::of_container;
+  // In a container it may be anybody's: stat could hang, status does not.
+  std::array<char, 8192> buffer;
+  const std::string path = std::to_string(kThreadDaemon) + "/status";
+  if (const auto text = procfs::read_text_at(root.get(), path.c_str(), buffer)) {
+    const bool is_it = text->starts_with("Name:\tkthreadd\n") && text->contains("\nPPid:\t0\n");
+    return is_it ? Processes::of_host : Processes::of_container;
+  }
   return hidepid == "off" ? Processes::of_container : Processes::unknown;
 }
 
@@ -163,7 +166,7 @@ void gather_procfs(const Flags& flags, CheckFacts& facts) {
     return;
   }
   std::vector<char> buffer(procfs::kDirectoryBufferBytes);
-  const auto listed = procfs::walk_pids(root->get(), buffer, [&procfs](pid_t) { ++procfs.listed; });
+  const auto listed = procfs::walk_pids(root->get(), buffer, [&procfs](pid_t, uint64_t) { ++procfs.listed; });
   if (!listed.ok()) {
     procfs.problem = procfs.path + ": " + errno_text(listed.err);
     return;

@@ -322,6 +322,18 @@ std::string whose(const collector::ScanReport& report, uint64_t collector::LeftO
   return text;
 }
 
+// "4711 (python3), 4712 (unknown) and 3 more"
+std::string stuck_names(const std::vector<collector::StuckProcess>& stuck) {
+  std::string text;
+  for (size_t i = 0; i < stuck.size() && i < kMaxListed; ++i) {
+    append(text, {i == 0 ? ""sv : ", "sv, Digits(static_cast<uint64_t>(stuck[i].pid)).view(), " ("sv,
+                  stuck[i].comm.empty() ? "name unknown"sv : std::string_view(stuck[i].comm), ")"sv});
+  }
+  if (stuck.size() > kMaxListed)
+    append(text, {" and "sv, Digits(stuck.size() - kMaxListed).view(), " more"sv});
+  return text;
+}
+
 void summarize_procfs(const CheckFacts& facts, CheckSummary& summary) {
   const ProcfsFacts& procfs = facts.procfs;
   if (!facts.state) {
@@ -331,7 +343,14 @@ void summarize_procfs(const CheckFacts& facts, CheckSummary& summary) {
   const collector::ScanReport& report = facts.state->report;
   add(summary.works, {"retransmits and segments of each network namespace, send queues"sv});
   const collector::Unreadable& unreadable = report.unreadable;
-  if (const uint64_t count = unreadable.permission + unreadable.open_files + unreadable.other; count != 0)
+  if (!report.stuck.empty()) {
+    std::string text("processes that hang whoever reads of them under "sv);
+    append(text, {procfs.path, ": "sv, stuck_names(report.stuck)});
+    summary.lost.push_back(std::move(text));
+  }
+  if (const uint64_t count = unreadable.permission + unreadable.open_files + unreadable.too_long +
+                             unreadable.waiting + unreadable.other;
+      count != 0)
     add(summary.lost, {"unreadable processes ("sv, Digits(count).view(), "), should they be ranks"sv});
   if (const uint64_t count = count_untraceable(facts); count != 0)
     add(summary.lost, {"sockets of "sv, Digits(count).view(), " of the watched: they may not be traced"sv});
@@ -502,6 +521,11 @@ void show_procfs(const CheckFacts& facts, Page& page) {
     page.add(", "sv).add(unreadable.permission).add(" unreadable by permission"sv);
   if (unreadable.open_files != 0)
     page.add(", "sv).add(unreadable.open_files).add(" unreadable by the open files limit"sv);
+  if (unreadable.too_long != 0)
+    page.add(", "sv).add(unreadable.too_long).add(" whose environment is over 8 MiB"sv);
+  if (unreadable.stuck != 0) page.add(", "sv).add(unreadable.stuck).add(" that hang whoever reads"sv);
+  if (unreadable.waiting != 0)
+    page.add(", "sv).add(unreadable.waiting).add(" not looked at, as too many hang"sv);
   if (unreadable.other != 0) page.add(", "sv).add(unreadable.other).add(" unreadable otherwise"sv);
   page.add("; hidepid "sv).add(procfs.hidepid.empty() ? "unknown"sv : procfs.hidepid);
   if (hides_processes(facts))
@@ -650,6 +674,20 @@ void put_watched(Json& json, const CheckFacts& facts) {
   json.close(']');
 }
 
+void put_stuck(Json& json, const CheckFacts& facts) {
+  json.open("stuck"sv, '[');
+  for (const collector::StuckProcess& process :
+       facts.state ? std::span(facts.state->report.stuck) : std::span<const collector::StuckProcess>()) {
+    json.open({}, '{');
+    json.number("pid"sv, static_cast<uint64_t>(process.pid));
+    json.text("comm"sv, process.comm);
+    json.number("uid"sv, process.uid);
+    json.truth("watched"sv, process.watched);
+    json.close('}');
+  }
+  json.close(']');
+}
+
 }  // namespace
 
 CheckSummary summarize(const CheckFacts& facts) {
@@ -714,6 +752,7 @@ std::string check_json(const CheckFacts& facts, const CheckSummary& summary) {
     json.close('}');
   }
   json.close(']');
+  put_stuck(json, facts);
   put_watched(json, facts);
   json.close('}');
   return json.take() + '\n';

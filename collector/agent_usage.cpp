@@ -37,7 +37,7 @@ AgentUsage read_agent_usage() {
   if (const auto fds = procfs::open_at(AT_FDCWD, "/proc/self/fd", O_DIRECTORY)) {
     std::array<char, 4096> buffer;
     uint64_t count = 0;
-    (void)procfs::walk_directory(fds->get(), buffer, [&count](std::string_view) { ++count; });
+    (void)procfs::walk_directory(fds->get(), buffer, [&count](const char*, uint64_t) { ++count; });
     usage.open_fds = count - (count > 0 ? 1 : 0);  // less the one that looks
   }
   usage.log_lines_dropped = log::lines_dropped();

@@ -62,6 +62,7 @@ struct WatchedProcess {
   uint32_t netns = 0;  // inode number of its network namespace; 0: could not be read
   std::vector<OwnedSocket> sockets;
   bool flows_unseen = false;                 // it has MPTCP subflows that cannot be told to be its own
+  bool stuck = false;                        // reads of it hang: what is said here is of before
   bool sockets_known = false;                // all of them: they could be listed, and none was left out
   bool tx_queue_known = false;               // and the latest socket pass saw all its connections
   std::vector<procfs::IpAddress> addresses;  // local ones of its connections; ascending
@@ -87,14 +88,27 @@ struct Unreadable {
   uint64_t permission = 0;
   uint64_t open_files = 0;  // the agent's own limit of descriptors
   uint64_t mptcp = 0;       // its subflows cannot be listed
+  uint64_t too_long = 0;    // an environment beyond kMaxEnvironBytes
+  uint64_t stuck = 0;       // reading does not come back
+  uint64_t waiting = 0;     // not looked at yet: too many reads are stuck
   uint64_t other = 0;
 
   void count(const procfs::ReadResult& result);
 };
 
+// A process whose reads hang.
+struct StuckProcess {
+  pid_t pid = 0;
+  std::string comm;  // empty: could not be read either
+  uid_t uid = 0;
+  bool watched = false;
+};
+
 // Blind spots and cost of the scans so far; all counters since the agent's start unless said otherwise.
 struct ScanReport {
-  Unreadable unreadable;           // at the latest discovery
+  Unreadable unreadable;  // at the latest discovery
+  std::vector<StuckProcess> stuck;
+  uint64_t discovered_ns = 0;      // CLOCK_MONOTONIC: when all processes were listed last; 0: not yet
   uint64_t stat_parse_errors = 0;  // malformed /proc/PID/stat
   uint64_t tcp_parse_errors = 0;   // rows of net/tcp
   uint64_t dropped_processes = 0;  // beyond the limit of watched processes, at the latest discovery

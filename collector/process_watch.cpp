@@ -1,6 +1,7 @@
 #include "collector/process_watch.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "collector/clock.h"
 
@@ -19,9 +20,24 @@ std::chrono::nanoseconds socket_pass_interval(std::chrono::nanoseconds cost) {
                                               kMaxSocketPassInterval);
 }
 
-ProcessWatch::ProcessWatch(Scanner scanner, std::function<uint64_t()> execs)
-    : scanner_(std::move(scanner)), execs_(std::move(execs)) {
-  thread_ = std::make_unique<Periodic>(run_due(), [this] { return run_due(); });
+bool is_fresh(const ScanReport& report, uint64_t now_ns) {
+  return report.discovered_ns != 0 && now_ns < report.discovered_ns + in_ns(kStaleAfter);
+}
+
+ProcessWatch::ProcessWatch(Scanner scanner, std::function<uint64_t()> execs, OnFirst on_first)
+    : scanner_(std::move(scanner)),
+      execs_(std::move(execs)),
+      on_first_(std::move(on_first)),
+      state_(std::make_shared<const ProcessState>()) {
+  thread_ = std::make_unique<Periodic>(std::chrono::nanoseconds(0), [this] { return run_due(); });
+}
+
+bool ProcessWatch::fresh() const { return is_fresh(state()->report, monotonic_ns()); }
+
+std::vector<StuckProcess> ProcessWatch::stop() {
+  scanner_.cancel();
+  thread_.reset();
+  return scanner_.waited_for();
 }
 
 std::shared_ptr<const ProcessState> ProcessWatch::state() const {
@@ -31,21 +47,27 @@ std::shared_ptr<const ProcessState> ProcessWatch::state() const {
 
 void ProcessWatch::publish() {
   auto next = scanner_.snapshot();
-  const std::scoped_lock lock(mutex_);
-  state_ = std::move(next);
+  {
+    const std::scoped_lock lock(mutex_);
+    state_ = next;
+  }
+  if (on_first_) std::exchange(on_first_, {})(*next);
 }
 
 std::chrono::nanoseconds ProcessWatch::run_due() {
   const uint64_t start_ns = monotonic_ns();
   const uint64_t execs = execs_();
-  bool changed = scanner_.drop_dead();
+  bool changed = false;
   if (start_ns >= next_discovery_ns_) {
     scanner_.discover(Scanner::Depth::all);
     next_discovery_ns_ = start_ns + in_ns(kDiscoveryInterval);
     changed = true;
-  } else if (execs != execs_seen_) {
-    scanner_.discover(Scanner::Depth::new_and_young);
-    changed = true;
+  } else {
+    changed = scanner_.drop_dead();
+    if (execs != execs_seen_) {
+      scanner_.discover(Scanner::Depth::new_and_young);
+      changed = true;
+    }
   }
   execs_seen_ = execs;
   if (const uint64_t pass_start_ns = monotonic_ns(); pass_start_ns >= next_pass_ns_) {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "collector/periodic.h"
 #include "collector/process_state.h"
@@ -24,17 +25,34 @@ inline constexpr std::chrono::seconds kMaxSocketPassInterval{5};
 // take in all.
 inline constexpr int kSocketPassShare = 200;
 
+// A state whose processes were listed longer ago is not to be relied on: three discoveries are missing.
+inline constexpr std::chrono::seconds kStaleAfter{15};
+
+// Whether all processes were listed, and not too long before `now_ns` (CLOCK_MONOTONIC). Pure.
+[[nodiscard]] bool is_fresh(const ScanReport& report, uint64_t now_ns);
+
 // How long after a pass the next one is due, given what it cost. Pure.
 [[nodiscard]] std::chrono::nanoseconds socket_pass_interval(std::chrono::nanoseconds cost);
 
 class ProcessWatch {
  public:
-  // The first scan happens here, on the caller's thread, so that state() is never null. `scanner`: nobody
-  // else uses it any more. `execs`: programs executed so far, or a constant where nothing counts them.
-  ProcessWatch(Scanner scanner, std::function<uint64_t()> execs);
+  using OnFirst = std::function<void(const ProcessState&)>;
 
-  // The latest snapshot; never null. Thread-safe.
+  // Scans in the background from now on. `scanner`: nobody else uses it any more. `execs`: programs executed
+  // so far, or a constant where nothing counts them. `on_first`: called with the first snapshot, on the
+  // background thread.
+  ProcessWatch(Scanner scanner, std::function<uint64_t()> execs, OnFirst on_first = {});
+  ~ProcessWatch() { (void)stop(); }
+  ProcessWatch(const ProcessWatch&) = delete;
+  ProcessWatch& operator=(const ProcessWatch&) = delete;
+
+  // The latest snapshot; never null, and empty before the first scan. Thread-safe.
   [[nodiscard]] std::shared_ptr<const ProcessState> state() const;
+  // is_fresh() of that, now. Thread-safe.
+  [[nodiscard]] bool fresh() const;
+  // Ends the background thread within milliseconds, whatever it reads. Returns whom threads that were left
+  // behind still wait for in the kernel. Again: the same.
+  std::vector<StuckProcess> stop();
 
  private:
   std::chrono::nanoseconds run_due();
@@ -42,6 +60,7 @@ class ProcessWatch {
 
   Scanner scanner_;
   std::function<uint64_t()> execs_;
+  OnFirst on_first_;
   uint64_t execs_seen_ = 0;
   uint64_t next_discovery_ns_ = 0;
   uint64_t next_pass_ns_ = 0;

@@ -1,22 +1,15 @@
 #include "collector/scanner.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <charconv>
 #include <ctime>
-#include <iterator>
 #include <tuple>
 
 #include "base/log.h"
-#include "base/utf8.h"
 #include "collector/clock.h"
-#include "collector/identity.h"
-#include "procfs/directory.h"
-#include "procfs/file.h"
-#include "procfs/pids.h"
 
 namespace kitty::collector {
 
@@ -25,9 +18,6 @@ namespace {
 // Forks between a worker and its rank; more than are ever seen.
 constexpr int kMaxGenerations = 16;
 
-constexpr size_t kReadBufferBytes = std::max({procfs::kEnvironBufferBytes, procfs::kCgroupBufferBytes,
-                                              procfs::kStatBufferBytes, procfs::kStatusBufferBytes});
-
 void say(std::string_view what, const WatchedProcess& process) {
   log::debug(what, {{"pid", std::to_string(process.id.pid)},
                     {"rank", process.labels.rank},
@@ -35,16 +25,16 @@ void say(std::string_view what, const WatchedProcess& process) {
                     {"comm", process.comm}});
 }
 
-// Of a process whose directory is not held: one file, by path, in place of three system calls more.
-procfs::ReadExpected<procfs::ProcessStat> read_stat_of(int root, pid_t pid, std::span<char> buffer) {
-  std::array<char, 32> path{};
-  const auto end = std::to_chars(path.data(), path.data() + path.size() - sizeof "/stat", pid).ptr;
-  std::ranges::copy(std::string_view("/stat"), end);
-  const auto text = procfs::read_text_at(root, path.data(), buffer);
-  if (!text) return std::unexpected(text.error());
-  const auto stat = procfs::parse_stat(*text);
-  if (!stat) return std::unexpected(procfs::ReadResult{procfs::ReadStatus::malformed});
-  return *stat;
+// When an environment that has been read so often may be read again.
+uint64_t next_reading_ns(unsigned readings) {
+  if (readings < kFreeReadings) return 0;
+  const auto pause = std::min<std::chrono::nanoseconds>(
+      kFirstRereadPause * (1U << std::min(readings - kFreeReadings, 20U)), kLastRereadPause);
+  return monotonic_ns() + static_cast<uint64_t>(pause.count());
+}
+
+unsigned weight(const procfs::ReadResult& result) {
+  return result.status == procfs::ReadStatus::too_long ? kTooLongReadings : 1;
 }
 
 }  // namespace
@@ -52,6 +42,10 @@ procfs::ReadExpected<procfs::ProcessStat> read_stat_of(int root, pid_t pid, std:
 void Unreadable::count(const procfs::ReadResult& result) {
   if (result.status == procfs::ReadStatus::denied) {
     ++permission;
+  } else if (result.status == procfs::ReadStatus::too_long) {
+    ++too_long;
+  } else if (result.status == procfs::ReadStatus::stuck) {
+    ++stuck;
   } else if (result.err == EMFILE || result.err == ENFILE) {
     ++open_files;
   } else {
@@ -60,75 +54,17 @@ void Unreadable::count(const procfs::ReadResult& result) {
 }
 
 Scanner::Scanner(int procfs_root, SocketRows* rows, size_t max_processes)
-    : root_(procfs_root),
+    : root_(std::make_shared<const Fd>(::fcntl(procfs_root, F_DUPFD_CLOEXEC, 0))),
       max_processes_(std::min(max_processes, kMaxWatchedProcesses)),
       agent_start_ticks_(boot_ticks()),
-      owners_(agent_start_ticks_, rows),
-      places_(max_processes_),
-      variables_(identity_variables()),
-      environ_(variables_),
-      pid_buffer_(procfs::kDirectoryBufferBytes),
-      read_buffer_(kReadBufferBytes) {}
+      reads_(std::make_unique<Expendable>(Expendable::Limits{})),
+      owners_(agent_start_ticks_, rows, *reads_),
+      places_(max_processes_) {}
 
 bool Scanner::is_young(uint64_t start_time_ticks, std::chrono::seconds limit) {
   const uint64_t young_ticks =
       static_cast<uint64_t>(limit.count()) * static_cast<uint64_t>(sysconf(_SC_CLK_TCK));
   return start_time_ticks + young_ticks >= boot_ticks();
-}
-
-Scanner::Layout Scanner::layout_of(const procfs::ProcessStat& stat) {
-  return {stat.arg_start.value_or(0), stat.env_start.value_or(0)};
-}
-
-// True when a process to watch was found, or a watched one has executed another program.
-bool Scanner::look_at(pid_t pid, Depth depth) {
-  auto [entry, added] = known_.try_emplace(pid);
-  Known& known = entry->second;
-  known.seen = generation_;
-  if (!added && !known.young && depth == Depth::new_and_young) return false;
-
-  const auto stat = read_stat_of(root_, pid, read_buffer_);
-  if (!stat) {
-    known.result = stat.error();
-    if (stat.error().status == procfs::ReadStatus::malformed) ++report_.stat_parse_errors;
-    return false;
-  }
-  const auto watched = watched_.find(pid);
-  const bool worker = watched != watched_.end() && watched->second.process.is_worker;
-  known.young = is_young(stat->start_time_ticks, worker ? kYoungWorker : kYoung);
-  if (watched != watched_.end() && watched->second.process.id.start_time_ticks == stat->start_time_ticks) {
-    Watched& found = watched->second;
-    found.executed = found.layout != layout_of(*stat);
-    if (!found.executed && !stat->is_dead()) found.confirmed = generation_;
-    found.process.comm = stat->comm;
-    return found.executed;
-  }
-  if (watched != watched_.end()) {  // another process's number by now
-    places_.give_up(watched->second.process.uid, watched->second.process.is_worker);
-    watched_.erase(watched);
-  }
-
-  const bool same =
-      known.read && known.start_time_ticks == stat->start_time_ticks && known.layout == layout_of(*stat);
-  const bool due = (generation_ + static_cast<uint64_t>(pid)) % kRecheckDiscoveries == 0;
-  if (same && !due && !(known.dropped && has_room_for(known))) return false;
-  known.start_time_ticks = stat->start_time_ticks;
-  known.layout = layout_of(*stat);
-  const pid_t parent = stat->ppid;
-
-  auto handle = procfs::ProcessHandle::open(root_, pid);
-  known.result = handle ? handle->read_environ(read_buffer_, environ_) : handle.error();
-  // Whatever else stood in the way may be over next time.
-  known.read = known.result.ok() || known.result.status == procfs::ReadStatus::denied;
-  const bool wanted = known.result.ok() && environ_.watched();
-  known.dropped = false;
-  if (!wanted) return false;
-  known.inherits = inherits(rank_labels(variables_), parent, known.start_time_ticks);
-  known.uid = handle->read_real_uid(read_buffer_).value_or(kUnknownUid);
-  known.dropped = !make_room_for(known);
-  if (known.dropped) return false;
-  start_watching(std::move(*handle), known);
-  return true;
 }
 
 bool Scanner::has_room_for(const Known& known) const {
@@ -159,10 +95,9 @@ void Scanner::give_up_one(uid_t uid) {
   say("process given up: its user has more than a fair share", watched.process);
   places_.give_up(uid, watched.process.is_worker);
   Known& known = known_[least->first];
-  known.start_time_ticks = watched.process.id.start_time_ticks;
-  known.layout = watched.layout;
+  known.program = watched.program;
   known.read = known.dropped = true;
-  known.result = {};
+  known.environment = known.result = {};
   known.uid = uid;
   known.inherits = watched.inherits;
   watched_.erase(least);
@@ -217,74 +152,280 @@ void Scanner::tell_workers() {
   }
 }
 
-// `environ_` and `variables_` hold the process's environment.
-void Scanner::start_watching(procfs::ProcessHandle handle, const Known& known) {
-  const pid_t pid = handle.id().pid;
-  Watched watched;
-  watched.layout = known.layout;
-  watched.inherits = watched.process.is_worker = known.inherits;
-  watched.process.uid = known.uid;
-  watched.process.id = handle.id();
-  watched.process.labels = rank_labels(variables_);
-  if (const auto stat = handle.read_stat(read_buffer_)) {
-    watched.parent = stat->ppid;
-    watched.process.comm = printable_text(stat->comm);
+procfs::ReadResult Scanner::list() {
+  if (listing_hang_.forbids(monotonic_ns())) return {procfs::ReadStatus::stuck, 0};
+  const auto batch = std::make_shared<ReadBatch<ListingReader>>();
+  batch->requests.push_back(root_);
+  batch->answers.resize(1);
+  reads_->run(batch, outcome_);
+  if (outcome_.ends.front() != ReadEnd::read) {
+    for (const Expendable::Left& left : outcome_.left) listing_hang_.begin(left.read, monotonic_ns());
+    return {procfs::ReadStatus::stuck, 0};
   }
-  if (const auto cgroup = handle.read_cgroup(read_buffer_)) {
-    watched.process.container_id = cgroup->container_id;
-    watched.process.pod_uid = cgroup->pod_uid();
+  listing_hang_.end();
+  listing_ = std::move(batch->answers.front().entries);
+  for (const ListingReader::Entry& entry : listing_) {
+    Known& known = known_[entry.pid];
+    // The directory of a process that hangs is held open by the thread that hangs: this is another process.
+    if (known.hang && known.hang->is_on() && known.inode != entry.inode) known = Known();
+    known.seen = generation_;
+    known.inode = entry.inode;
   }
-  say("process watched", watched.process);
-  watched.process.handle = std::make_shared<const procfs::ProcessHandle>(std::move(handle));
-  watched_.insert_or_assign(pid, std::move(watched));
+  return batch->answers.front().result;
+}
+
+// What hangs there, for the log and for people.
+void Scanner::name_the_stuck(const std::vector<pid_t>& pids) {
+  if (pids.empty()) return;
+  const auto batch = std::make_shared<ReadBatch<NameReader>>();
+  for (const pid_t pid : pids) batch->requests.push_back({root_, pid});
+  batch->answers.resize(pids.size());
+  reads_->run(batch, outcome_);
+  for (size_t i = 0; i < pids.size(); ++i) {
+    Known& known = known_[pids[i]];
+    if (known.comm.empty() && outcome_.ends[i] == ReadEnd::read) known.comm = batch->answers[i];
+    if (i >= kMaxStuckLogged) continue;
+    log::warn("reading of this process under /proc does not come back; it is skipped until that does",
+              {{"pid", std::to_string(pids[i])},
+               {"comm", known.comm},
+               {"uid", known.owner ? std::to_string(*known.owner) : "unknown"},
+               {"watched", watched_.contains(pids[i]) ? "yes" : "no"}});
+  }
+  if (pids.size() > kMaxStuckLogged)
+    log::warn("reading of more processes does not come back",
+              {{"processes", std::to_string(pids.size() - kMaxStuckLogged)}});
+}
+
+void Scanner::say_refused(size_t refused) {
+  if (refused != 0 && !refused_before_) {
+    log::warn("too many reads of processes hang: others are read by turns, as these come back",
+              {{"hung_reads", std::to_string(reads_->hung())}, {"waiting", std::to_string(refused)}});
+  }
+  refused_before_ = refused != 0;
+}
+
+bool Scanner::is_wanted(const Watched& watched, Which which) const {
+  switch (which) {
+    case Which::all:
+      return true;
+    case Which::but_workers:
+      return !watched.process.is_worker;
+    case Which::young_workers:
+      return watched.process.is_worker && is_young(watched.process.id.start_time_ticks, kYoungWorker);
+  }
+  return true;
+}
+
+// True if one has ended, begun to hang or got other labels.
+bool Scanner::look_at_watched(Which which) {
+  const auto batch = std::make_shared<Processes>();
+  std::vector<pid_t> asked;
+  const uint64_t now_ns = monotonic_ns();
+  for (const auto& [pid, watched] : watched_) {
+    if (!is_wanted(watched, which) || watched.hang.forbids(now_ns)) continue;
+    asked.push_back(pid);
+    batch->requests.push_back({.root = root_,
+                               .pid = pid,
+                               .held = watched.process.handle,
+                               .known = watched.program,
+                               .owner = watched.owner,
+                               .environment_allowed = now_ns >= watched.reread_ns,
+                               .is_worker = watched.process.is_worker,
+                               .with_uid = which == Which::all && !watched.process.is_worker});
+  }
+  batch->answers.resize(asked.size());
+  reads_->run(batch, outcome_);
+  bool changed = false;
+  std::vector<pid_t> stuck;
+  for (const Expendable::Left& left : outcome_.left) {
+    Watched& watched = watched_.at(asked[left.item]);
+    watched.hang.begin(left.read, monotonic_ns());
+    watched.process.stuck = true;
+    Known& known = known_[asked[left.item]];
+    known.comm = watched.process.comm;
+    known.owner = watched.owner;
+    stuck.push_back(asked[left.item]);
+    changed = true;
+  }
+  for (size_t i = 0; i < asked.size(); ++i) {
+    if (outcome_.ends[i] != ReadEnd::read) continue;
+    Watched& watched = watched_.at(asked[i]);
+    watched.hang.end();
+    changed = std::exchange(watched.process.stuck, false) || changed;
+    if (batch->answers[i].result.status == procfs::ReadStatus::gone) {
+      say("watched process ended", watched.process);
+      watched_.erase(asked[i]);
+      changed = true;
+    } else {
+      changed = take_watched(watched, batch->answers[i]) || changed;
+    }
+  }
+  name_the_stuck(stuck);
+  return changed;
 }
 
 // The environment is read again only when another program has been executed: one that was overwritten since
-// (setproctitle), wholly or up to some entry, says less than what was seen first. False if the process is not
-// to be watched any more.
-bool Scanner::refresh(Watched& watched) {
+// (setproctitle), wholly or up to some entry, says less than what was seen first. True if that changed
+// anything; `watched` may be no more.
+bool Scanner::take_watched(Watched& watched, ProcessReader::Answer& answer) {
+  if (!answer.details) return false;
   WatchedProcess& process = watched.process;
-  const auto stat = process.handle->read_stat(read_buffer_);
-  if (!stat) return true;  // erase_dead() sees to it
-  process.comm = printable_text(stat->comm);
-  const Layout layout = layout_of(*stat);
+  process.comm = std::move(answer.details->comm);
+  // It may have moved to another one (setns, unshare): ip netns exec does, once it has begun.
+  if (answer.details->netns != 0) process.netns = answer.details->netns;
   // A launcher may become another user after the fork (setuid), and only then the program.
-  if (const auto uid = process.handle->read_real_uid(read_buffer_)) process.uid = *uid;
-  if (layout == watched.layout) return true;
-  // An empty environment may be one that is yet to be laid out.
-  if (!process.handle->read_environ(read_buffer_, environ_).ok() || environ_.bytes() == 0) return true;
-  watched.layout = layout;
-  if (environ_.overwritten()) return true;
-  process.labels = rank_labels(variables_);
+  if (answer.details->uid != kUnknownUid) process.uid = answer.details->uid;
+  if (!answer.environment_read) return false;
+  watched.readings += weight(answer.environment);
+  watched.reread_ns = next_reading_ns(watched.readings);
+  const bool too_long = answer.environment.status == procfs::ReadStatus::too_long;
+  // An empty one may be one that is yet to be laid out.
+  if (!too_long && (!answer.environment.ok() || answer.empty)) return false;
+  watched.program = answer.program;
+  if (too_long || answer.overwritten) return false;
+  process.labels = std::move(answer.details->labels);
   watched.inherits = false;  // tell_workers() looks again
-  say(environ_.watched() ? "watched process executed a program"
-                         : "process executed a program that is not watched",
+  say(answer.wanted ? "watched process executed a program" : "process executed a program that is not watched",
       process);
-  return environ_.watched();
+  if (!answer.wanted) watched_.erase(process.id.pid);
+  return true;
 }
 
+// Those that are known first, for these rarely hang; then the others, the one that has waited longest first.
+std::vector<pid_t> Scanner::due(Depth depth) const {
+  std::vector<pid_t> pids;
+  const uint64_t now_ns = monotonic_ns();
+  for (const ListingReader::Entry& entry : listing_) {
+    const Known& known = known_.at(entry.pid);
+    if (known.tried != 0 && !known.young && depth == Depth::new_and_young) continue;
+    if (watched_.contains(entry.pid) || (known.hang && known.hang->forbids(now_ns))) continue;
+    pids.push_back(entry.pid);
+  }
+  const auto strange = std::ranges::stable_partition(pids, [this](pid_t pid) { return known_.at(pid).read; });
+  std::ranges::stable_sort(strange, {}, [this](pid_t pid) { return known_.at(pid).tried; });
+  return pids;
+}
+
+// True when a process to watch was found.
+bool Scanner::look_at_others(Depth depth) {
+  const std::vector<pid_t> pids = due(depth);
+  const auto batch = std::make_shared<Processes>();
+  batch->requests.reserve(pids.size());
+  const uint64_t now_ns = monotonic_ns();
+  for (const pid_t pid : pids) {
+    const Known& known = known_.at(pid);
+    const bool again = !known.read || (known.dropped && has_room_for(known));
+    batch->requests.push_back({.root = root_,
+                               .pid = pid,
+                               .held = {},
+                               .known = again ? std::nullopt : std::optional(known.program),
+                               .owner = known.owner,
+                               .environment_allowed = now_ns >= known.reread_ns});
+  }
+  batch->answers.resize(pids.size());
+  reads_->run(batch, outcome_);
+  std::vector<pid_t> stuck;
+  for (const Expendable::Left& left : outcome_.left) {
+    const pid_t pid = pids[left.item];
+    Known& known = known_.at(pid);
+    if (!known.hang) known.hang = std::make_unique<Hang>();
+    known.hang->begin(left.read, monotonic_ns());
+    known.comm = left.subject.comm.data();
+    if (left.subject.owner != UINT32_MAX) known.owner = left.subject.owner;
+    known.tried = generation_;
+    known.result = {procfs::ReadStatus::stuck, 0};
+    known.waiting = false;
+    stuck.push_back(pid);
+  }
+  bool found = false;
+  size_t waiting = 0;
+  for (size_t i = 0; i < pids.size(); ++i) {
+    if (outcome_.ends[i] == ReadEnd::read) {
+      found = take(pids[i], batch->answers[i]) || found;
+    } else if (outcome_.ends[i] == ReadEnd::refused) {
+      Known& known = known_.at(pids[i]);
+      known.waiting = !known.read;
+      waiting += known.waiting ? 1 : 0;
+    }
+  }
+  if (depth == Depth::all) say_refused(waiting);
+  name_the_stuck(stuck);
+  return found;
+}
+
+bool Scanner::take(pid_t pid, ProcessReader::Answer& answer) {
+  Known& known = known_.at(pid);
+  if (known.hang) known.hang->end();
+  known.waiting = false;
+  known.tried = generation_;
+  known.result = answer.result;
+  if (!answer.result.ok()) {
+    if (answer.result.status == procfs::ReadStatus::malformed) ++report_.stat_parse_errors;
+    return false;
+  }
+  known.owner = answer.owner;
+  known.young = is_young(answer.program.start_time_ticks, kYoung);
+  if (known.program.start_time_ticks != answer.program.start_time_ticks) {
+    known.readings = 0;
+    known.hang.reset();
+  }
+  if (!answer.environment_read) {
+    known.result = known.environment;
+    return false;
+  }
+  known.program = answer.program;
+  known.environment = known.result = answer.environment;
+  known.readings += weight(answer.environment);
+  known.reread_ns = next_reading_ns(known.readings);
+  // Whatever else stood in the way may be over next time. A kernel thread's is gone, as a zombie's.
+  known.read = answer.environment.status != procfs::ReadStatus::failed;
+  known.dropped = false;
+  if (!answer.wanted) return false;
+  const ProcessReader::Details& details = *answer.details;
+  known.inherits = inherits(details.labels, details.parent, answer.program.start_time_ticks);
+  known.uid = details.uid;
+  known.dropped = !make_room_for(known);
+  if (known.dropped) return false;
+  start_watching(pid, known, answer);
+  return true;
+}
+
+void Scanner::start_watching(pid_t pid, const Known& known, ProcessReader::Answer& answer) {
+  ProcessReader::Details& details = *answer.details;
+  Watched watched;
+  watched.program = answer.program;
+  watched.parent = details.parent;
+  watched.inode = details.inode;
+  watched.owner = known.owner;
+  watched.inherits = watched.process.is_worker = known.inherits;
+  WatchedProcess& process = watched.process;
+  process.id = details.handle->id();
+  process.uid = known.uid;
+  process.labels = std::move(details.labels);
+  process.comm = std::move(details.comm);
+  process.container_id = std::move(details.container_id);
+  process.pod_uid = std::move(details.pod_uid);
+  process.netns = details.netns;
+  process.handle = std::move(details.handle);
+  say("process watched", process);
+  watched_.insert_or_assign(pid, std::move(watched));
+}
+
+// A watched process that hangs is not asked whether it lives: it does as long as it is listed.
 void Scanner::forget_the_unlisted() {
   std::erase_if(known_, [this](const auto& entry) { return entry.second.seen != generation_; });
-}
-
-// A worker that discovery has just seen needs no second look; and between full discoveries none at all, for
-// nobody waits for what it holds.
-bool Scanner::rests(const Watched& watched, Depth depth) const {
-  return watched.process.is_worker && !watched.executed &&
-         (depth != Depth::all || watched.confirmed == generation_);
-}
-
-bool Scanner::erase_dead(Depth depth) {
-  return std::erase_if(watched_, [this, depth](const auto& entry) {
-           const WatchedProcess& process = entry.second.process;
-           if (rests(entry.second, depth) || process.handle->alive()) return false;
-           say("watched process ended", process);
-           return true;
-         }) != 0;
+  std::erase_if(watched_, [this](const auto& entry) {
+    const auto& [pid, watched] = entry;
+    if (!watched.process.stuck) return false;
+    const auto known = known_.find(pid);
+    if (known != known_.end() && known->second.inode == watched.inode) return false;
+    say("watched process ended", watched.process);
+    return true;
+  });
 }
 
 bool Scanner::drop_dead() {
-  if (!erase_dead(Depth::new_and_young)) return false;
+  if (!look_at_watched(Which::but_workers)) return false;
   owners_.list(holders(), SocketOwners::Which::unlisted);
   tell_workers();
   return true;
@@ -300,7 +441,8 @@ std::vector<SocketOwners::Holder> Scanner::holders() const {
                        .netns = process.netns,
                        .uid = process.uid,
                        .is_worker = process.is_worker,
-                       .handle = process.handle.get()});
+                       .handle = process.handle,
+                       .hangs = process.stuck});
   }
   return holders;
 }
@@ -308,17 +450,16 @@ std::vector<SocketOwners::Holder> Scanner::holders() const {
 void Scanner::discover(Depth depth) {
   const uint64_t start_ns = monotonic_ns();
   ++generation_;
+  const procfs::ReadResult listed = list();
   bool found = false;
-  count_places();
-  const procfs::ReadResult listed =
-      procfs::walk_pids(root_, pid_buffer_, [&](pid_t pid) { found = look_at(pid, depth) || found; });
+  if (listed.ok()) {
+    if (depth == Depth::all) forget_the_unlisted();
+    found = look_at_watched(depth == Depth::all ? Which::all : Which::young_workers);
+    count_places();
+    found = look_at_others(depth) || found;
+    report_.discovered_ns = monotonic_ns();
+  }
   if (depth == Depth::all || found) {
-    if (listed.ok()) forget_the_unlisted();
-    erase_dead(depth);
-    for (auto it = watched_.begin(); it != watched_.end();) {
-      it = rests(it->second, depth) || refresh(it->second) ? std::next(it) : watched_.erase(it);
-    }
-    read_namespaces();
     tell_workers();
     owners_.list(holders(), depth == Depth::all ? SocketOwners::Which::all : SocketOwners::Which::unlisted);
     tell_workers();
@@ -327,41 +468,55 @@ void Scanner::discover(Depth depth) {
   report_.discovery_seconds = seconds_since(start_ns);
 }
 
-// A process may have moved to another one since (setns, unshare): ip netns exec does, once it has begun.
-// A worker's is what it was when it was found.
-void Scanner::read_namespaces() {
-  for (auto& [pid, watched] : watched_) {
-    if (watched.process.is_worker && watched.process.netns != 0) continue;
-    if (const auto netns = watched.process.handle->read_net_namespace())
-      watched.process.netns = static_cast<uint32_t>(*netns);
-  }
-}
-
 void Scanner::pass_sockets() {
-  read_namespaces();
   owners_.pass(holders());
   tell_workers();
 }
 
 std::shared_ptr<const ProcessState> Scanner::snapshot() const {
   auto state = std::make_shared<ProcessState>();
-  state->report = report_;
-  state->report.few_descriptors = max_processes_ < kMaxWatchedProcesses;
+  ScanReport& report = state->report;
+  report = report_;
+  report.few_descriptors = max_processes_ < kMaxWatchedProcesses;
   LeftOutByUser left_out;
   for (const auto& [pid, known] : known_) {
+    if (watched_.contains(pid)) continue;
     if (known.dropped) {
-      ++state->report.dropped_processes;
+      ++report.dropped_processes;
       ++left_out[known.uid].processes;
     }
-    if (!known.result.ok() && known.result.status != procfs::ReadStatus::gone)
-      state->report.unreadable.count(known.result);
+    report.unreadable.waiting += known.waiting ? 1 : 0;
+    if (known.hang && known.hang->is_on())
+      report.stuck.push_back({pid, known.comm, known.owner.value_or(0), false});
+    else if (!known.result.ok() && known.result.status != procfs::ReadStatus::gone)
+      report.unreadable.count(known.result);
   }
   state->processes.reserve(watched_.size());
-  for (const auto& [pid, watched] : watched_) state->processes.push_back(watched.process);
+  for (const auto& [pid, watched] : watched_) {
+    const WatchedProcess& process = watched.process;
+    state->processes.push_back(process);
+    if (process.stuck) report.stuck.push_back({pid, process.comm, watched.owner.value_or(0), true});
+  }
+  report.unreadable.stuck += report.stuck.size();
+  std::ranges::sort(report.stuck, {}, &StuckProcess::pid);
   std::ranges::sort(state->processes, {}, [](const WatchedProcess& process) { return process.id.pid; });
   owners_.describe(*state, left_out);
-  state->report.left_out = who_left_out_most(left_out);
+  report.left_out = who_left_out_most(left_out);
   return state;
+}
+
+std::vector<StuckProcess> Scanner::waited_for() const {
+  std::vector<StuckProcess> found;
+  if (listing_hang_.holds_a_thread()) found.push_back({.pid = 0, .comm = "the listing of processes"});
+  for (const auto& [pid, known] : known_) {
+    if (known.hang && known.hang->holds_a_thread())
+      found.push_back({pid, known.comm, known.owner.value_or(0), false});
+  }
+  for (const auto& [pid, watched] : watched_) {
+    if (watched.hang.holds_a_thread())
+      found.push_back({pid, watched.process.comm, watched.owner.value_or(0), true});
+  }
+  return found;
 }
 
 }  // namespace kitty::collector

@@ -1,19 +1,23 @@
 // Finds the watched processes and what they own. Remembers what it learned from scan to scan: an environment
-// that a process overwrote later (setproctitle), and which processes are not worth reading again soon. One
-// thread uses it; snapshots may be handed to any.
+// that a process overwrote later (setproctitle), which processes are not worth reading again soon, and which
+// hang whoever reads of them. It reads nothing itself: what may never come back is done by threads that may
+// be left behind (expendable.h). One thread uses it; snapshots may be handed to any.
 #pragma once
 
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "base/fd.h"
+#include "collector/expendable.h"
+#include "collector/hang.h"
+#include "collector/process_reader.h"
 #include "collector/process_state.h"
 #include "collector/shares.h"
 #include "collector/socket_owners.h"
-#include "procfs/environ.h"
-#include "procfs/process.h"
 
 namespace kitty::collector {
 
@@ -22,60 +26,86 @@ namespace kitty::collector {
 inline constexpr std::chrono::seconds kYoung{60};
 // A worker among them is looked at for so long: a forked child that executes a program does so at once.
 inline constexpr std::chrono::seconds kYoungWorker{10};
-// execve(2) changes the environment but not the start time. It shows in where arguments and environment lie
-// (stat); should it not, a process found unwatched is read again once in so many discoveries, once a minute.
-inline constexpr unsigned kRecheckDiscoveries = 12;
+// An environment that has been read is read again when another program is executed (Program). A process may
+// pretend that as often as it likes (prctl(PR_SET_MM)): from so many readings on each costs a pause, the
+// first of kFirstRereadPause, then twice as long each time. One that was too long counts as kTooLongReadings.
+inline constexpr unsigned kFreeReadings = 12;
+inline constexpr unsigned kTooLongReadings = 4;
+inline constexpr std::chrono::seconds kFirstRereadPause{5};
+inline constexpr std::chrono::seconds kLastRereadPause{320};
+// Of processes that begin to hang, named in the log at one discovery; the rest are counted there.
+inline constexpr size_t kMaxStuckLogged = 8;
 
 class Scanner {
  public:
   enum class Depth { all, new_and_young };
 
-  // `procfs_root`: an open directory, owned by the caller, as is `rows` (SocketOwners), which may be null.
-  // Watches `max_processes` at most: each costs a descriptor. Users have fair shares of them (Places); what a
-  // user gives up is a worker, else a process that never had a socket, else the one that started last.
+  // `procfs_root`: an open directory, which is duplicated. `rows` (SocketOwners), owned by the caller, may be
+  // null. Watches `max_processes` at most: each costs a descriptor. Users have fair shares of them (Places);
+  // what a user gives up is a worker, else a process that never had a socket, else the one that started last.
   Scanner(int procfs_root, SocketRows* rows, size_t max_processes = kMaxWatchedProcesses);
 
   // Processes, their labels and their sockets' inodes.
   void discover(Depth depth);
-  // Drops the watched processes that have ended, so that what they shared goes to those that still hold it.
-  // True if there were any.
+  // Looks at the watched processes alone, and drops those that have ended, so that what they shared goes to
+  // those that still hold it. True if anything has changed.
   bool drop_dead();
   // What the sockets are connected to and have queued (SocketOwners::pass).
   void pass_sockets();
   [[nodiscard]] std::shared_ptr<const ProcessState> snapshot() const;
+  // Of these a thread of ours still waits in the kernel.
+  [[nodiscard]] std::vector<StuckProcess> waited_for() const;
+  // Ends what another thread does here within milliseconds; nothing more is read afterwards. Thread-safe.
+  void cancel() { reads_->cancel(); }
 
  private:
-  // Where a program's arguments and environment lie: other places mean another program (execve).
-  struct Layout {
-    uint64_t arg_start = 0;
-    uint64_t env_start = 0;
-    friend bool operator==(const Layout&, const Layout&) = default;
-  };
   struct Known {
-    uint64_t start_time_ticks = 0;
-    Layout layout;            // of the environment that was read
+    Program program;          // whose environment was read
     bool young = true;        // at the latest look
-    bool read = false;        // the environment was read, or refused
+    bool read = false;        // the environment was read, or will not be any better
     bool dropped = false;     // to be watched, but beyond the limit
     uid_t uid = kUnknownUid;  // of one that is dropped, as is
     bool inherits = false;
-    procfs::ReadResult result;  // of that
-    uint64_t seen = 0;          // the generation_ that last listed it
+    bool waiting = false;            // refused its first look
+    unsigned readings = 0;           // of its environment
+    uint64_t reread_ns = 0;          // not before
+    procfs::ReadResult environment;  // of the latest reading
+    procfs::ReadResult result;       // of the latest look
+    std::optional<uid_t> owner;      // of its directory: whom hung reads count against
+    uint64_t inode = 0;              // of its directory
+    uint64_t seen = 0;               // the generation_ that last listed it
+    uint64_t tried = 0;              // the generation_ that last read of it
+    std::unique_ptr<Hang> hang;      // of those that ever hung
+    std::string comm;                // of those that hang
   };
   struct Watched {
     WatchedProcess process;  // without its sockets
     pid_t parent = 0;        // when it was first seen
-    Layout layout;           // of the environment that its labels come from
+    Program program;         // whose environment its labels come from
     bool inherits = false;   // its labels are a watched ancestor's
     bool member = false;     // has had a socket of its own
     uint64_t owner_ns = 0;   // when it was first listed with a socket that no elder is known to hold
-    bool executed = false;   // another program since the latest refresh
-    uint64_t confirmed = 0;  // the generation_ in which it was last seen to live and to be the same program
+    std::optional<uid_t> owner;
+    uint64_t inode = 0;
+    unsigned readings = 0;
+    uint64_t reread_ns = 0;
+    Hang hang;
   };
+  using Processes = ReadBatch<ProcessReader>;
 
-  static Layout layout_of(const procfs::ProcessStat& stat);
-  bool look_at(pid_t pid, Depth depth);
-  void start_watching(procfs::ProcessHandle handle, const Known& known);
+  procfs::ReadResult list();
+  // Which of the watched: a worker costs next to nothing between full discoveries, but may yet execute a
+  // rank.
+  enum class Which { all, but_workers, young_workers };
+  bool look_at_watched(Which which);
+  [[nodiscard]] bool is_wanted(const Watched& watched, Which which) const;
+  bool look_at_others(Depth depth);
+  [[nodiscard]] std::vector<pid_t> due(Depth depth) const;
+  bool take(pid_t pid, ProcessReader::Answer& answer);
+  bool take_watched(Watched& watched, ProcessReader::Answer& answer);
+  void start_watching(pid_t pid, const Known& known, ProcessReader::Answer& answer);
+  void name_the_stuck(const std::vector<pid_t>& pids);
+  void say_refused(size_t refused);
   [[nodiscard]] bool has_room_for(const Known& known) const;
   bool make_room_for(const Known& known);
   void give_up_one(uid_t uid);
@@ -83,27 +113,24 @@ class Scanner {
   [[nodiscard]] bool inherits(const RankLabels& labels, pid_t parent, uint64_t start_time_ticks) const;
   [[nodiscard]] bool owns(Watched& watched) const;
   void tell_workers();
-  bool refresh(Watched& watched);
-  [[nodiscard]] bool rests(const Watched& watched, Depth depth) const;
-  bool erase_dead(Depth depth);
-  void read_namespaces();
   void forget_the_unlisted();
   [[nodiscard]] std::vector<SocketOwners::Holder> holders() const;
   [[nodiscard]] static bool is_young(uint64_t start_time_ticks, std::chrono::seconds limit);
 
-  const int root_;
+  const Root root_;
   const size_t max_processes_;
   const uint64_t agent_start_ticks_;
+  std::unique_ptr<Expendable> reads_;
   SocketOwners owners_;
   std::unordered_map<pid_t, Known> known_;
   std::unordered_map<pid_t, Watched> watched_;
+  std::vector<ListingReader::Entry> listing_;  // of the latest discovery
+  Hang listing_hang_;
+  Expendable::Outcome outcome_;
   Places places_;
   uint64_t generation_ = 0;
+  bool refused_before_ = false;
   ScanReport report_;
-  std::vector<procfs::EnvironVariable> variables_;
-  procfs::EnvironScan environ_;
-  std::vector<char> pid_buffer_;   // for the listing of /proc, which goes on while processes are looked at
-  std::vector<char> read_buffer_;  // for everything else, one thing at a time
 };
 
 }  // namespace kitty::collector

@@ -10,7 +10,6 @@
 
 #include "collector/clock.h"
 #include "collector/socket_rows.h"
-#include "procfs/directory.h"
 
 namespace kitty::collector {
 
@@ -47,26 +46,50 @@ procfs::TcpRow table_row(const kitty_socket_row& row) {
 
 }  // namespace
 
-SocketOwners::SocketOwners(uint64_t agent_start_ticks, SocketRows* rows)
+SocketOwners::SocketOwners(uint64_t agent_start_ticks, SocketRows* rows, Expendable& reads)
     : agent_start_ticks_(agent_start_ticks),
       rows_(rows),
-      buffer_(std::max(procfs::kDirectoryBufferBytes, procfs::kTcpTableBufferBytes)) {}
+      reads_(reads),
+      foreign_(std::make_shared<const std::vector<uint64_t>>()) {}
 
-bool SocketOwners::due(const Holder& holder, Listing& listing, Which which) const {
-  if (!listing.ever) return true;
-  if (which == Which::unlisted || listing.from_rows) return false;  // the next pass lists it anyway
-  if (holder.is_worker) return !rests(holder, listing);
-  const std::optional<uint64_t> descriptors = holder.handle->fd_count();
-  return !descriptors || *descriptors != listing.descriptors || *descriptors <= kAlwaysListedDescriptors ||
-         ++listing.age >= kMaxListingAge;
+// What a pass lists anyway is not.
+bool SocketOwners::is_due(const Listing& listing, Which which) {
+  return !listing.ever || (which == Which::all && !listing.from_rows);
 }
 
-// Its sockets are its parent's as long as it opens none, and then it has one descriptor more.
-bool SocketOwners::rests(const Holder& holder, Listing& listing) const {
-  if (!holder.is_worker || !listing.ever) return false;
-  if (++listing.age % kWorkerCountAge != 0) return true;
-  const std::optional<uint64_t> descriptors = holder.handle->fd_count();
-  return descriptors && *descriptors == listing.descriptors && listing.age < kMaxWorkerListingAge;
+bool SocketOwners::is_forbidden(const Holder& holder, const Listing& listing) {
+  return holder.hangs || listing.hang.forbids(monotonic_ns());
+}
+
+// A worker's sockets are its parent's as long as it opens none, and then it has one descriptor more. Until
+// then, and until its turn, there is nothing to be listed of it.
+std::vector<const SocketOwners::Holder*> SocketOwners::without_resting(Holders holders) {
+  std::vector<const Holder*> rest;
+  std::vector<const Holder*> workers;
+  const auto batch = std::make_shared<ReadBatch<DescriptorReader>>();
+  for (const Holder* holder : holders) {
+    if (!holder->is_worker) {
+      rest.push_back(holder);
+    } else if (Listing& listing = listings_[holder->id];
+               !is_forbidden(*holder, listing) && (!listing.ever || ++listing.age % kWorkerCountAge == 0)) {
+      workers.push_back(holder);
+      batch->requests.push_back({.handle = holder->handle, .uid = holder->uid, .count_only = true});
+    }
+  }
+  batch->answers.resize(workers.size());
+  reads_.run(batch, outcome_);
+  for (const Expendable::Left& left : outcome_.left)
+    listings_[workers[left.item]->id].hang.begin(left.read, monotonic_ns());
+  for (size_t i = 0; i < workers.size(); ++i) {
+    if (outcome_.ends[i] != ReadEnd::read) continue;
+    Listing& listing = listings_[workers[i]->id];
+    const std::optional<uint64_t> descriptors = batch->answers[i].count;
+    const bool same = descriptors && *descriptors == listing.descriptors;
+    if (listing.ever && same && listing.age < kMaxWorkerListingAge) continue;
+    listing.descriptors = descriptors.value_or(0);
+    rest.push_back(workers[i]);
+  }
+  return rest;
 }
 
 bool SocketOwners::list_rows(const Holder& holder, Listing& listing) {
@@ -94,46 +117,90 @@ bool SocketOwners::list_rows(const Holder& holder, Listing& listing) {
   return true;
 }
 
-// Asked once: a socket's protocol does not change.
-SocketOwners::Protocol SocketOwners::protocol_of(const Holder& holder, uint64_t inode, const char* fd) const {
-  const auto known = sockets_.find(inode);
-  if (known != sockets_.end() && known->second.protocol != Protocol::unknown) return known->second.protocol;
-  std::array<char, procfs::kSocketProtocolBytes> buffer;
-  const auto name = holder.handle->read_socket_protocol(fd, buffer);
-  if (!name) return Protocol::unknown;
-  if (*name == "TCP" || *name == "TCPv6") return Protocol::tcp;
-  return *name == "MPTCP" || *name == "MPTCPv6" ? Protocol::mptcp : Protocol::other;
-}
-
-// What was known stays known when the descriptors cannot be listed for want of our own.
-void SocketOwners::list_descriptors(const Holder& holder, Listing& listing) {
-  scratch_.clear();
-  bool unseen = false;
-  const procfs::FdWalk walk =
-      holder.handle->walk_socket_fds(buffer_, [this, &holder, &unseen](uint64_t inode, const char* fd) {
-        const Protocol protocol = protocol_of(holder, inode, fd);
-        unseen = unseen || protocol == Protocol::mptcp;
-        scratch_.push_back({.inode = inode, .protocol = protocol, .connection = {}});
-      });
-  listing.result = walk.result;
-  if (walk.result.status == procfs::ReadStatus::failed) return;
-  listing.sockets.swap(scratch_);
-  listing.unseen = unseen;
-  if (!holder.is_worker) listing.descriptors = walk.fds;
-}
-
-void SocketOwners::list_one(const Holder& holder, Listing& listing) {
+// What was known stays known when the descriptors cannot be listed for want of our own, or hang. `all`: also
+// where their number says that they are the same.
+void SocketOwners::list_descriptors(Holders holders, bool all) {
   const uint64_t now_ns = monotonic_ns();
-  if (holder.is_worker) listing.descriptors = holder.handle->fd_count().value_or(0);
-  listing.from_rows = list_rows(holder, listing);
-  if (!listing.from_rows) list_descriptors(holder, listing);
+  const auto batch = std::make_shared<ReadBatch<DescriptorReader>>();
+  auto known = std::make_shared<std::vector<uint64_t>>();
+  for (const auto& [inode, socket] : sockets_) {
+    if (socket.protocol != Protocol::unknown) known->push_back(inode);
+  }
+  std::ranges::sort(*known);
+  std::vector<Listing*> asked;
+  std::vector<const Holder*> whose;
+  for (const Holder* holder : holders) {
+    Listing& listing = listings_[holder->id];
+    if (is_forbidden(*holder, listing)) {
+      listing.result = {procfs::ReadStatus::stuck, 0};
+      continue;
+    }
+    asked.push_back(&listing);
+    whose.push_back(holder);
+    batch->requests.push_back(
+        {.handle = holder->handle,
+         .uid = holder->uid,
+         .may_be_unchanged = !all && !holder->is_worker && listing.ever && listing.age + 1 < kMaxListingAge,
+         .descriptors = listing.descriptors,
+         .always_listed = kAlwaysListedDescriptors,
+         .known = known});
+  }
+  batch->answers.resize(batch->requests.size());
+  reads_.run(batch, outcome_);
+  for (const Expendable::Left& left : outcome_.left) {
+    asked[left.item]->hang.begin(left.read, monotonic_ns());
+    asked[left.item]->result = {procfs::ReadStatus::stuck, 0};
+  }
+  for (size_t i = 0; i < asked.size(); ++i) {
+    if (outcome_.ends[i] != ReadEnd::read) continue;
+    Listing& listing = *asked[i];
+    DescriptorReader::Answer& answer = batch->answers[i];
+    listing.hang.end();
+    if (answer.unchanged) {
+      ++listing.age;
+      continue;
+    }
+    listing.result = answer.walk.result;
+    if (listing.result.status == procfs::ReadStatus::failed) continue;
+    listing.sockets.clear();
+    listing.unseen = false;
+    for (const DescriptorReader::Socket& socket : answer.sockets) {
+      const auto found = sockets_.find(socket.inode);
+      const bool asked_before = socket.protocol == Protocol::unknown && found != sockets_.end();
+      const Protocol protocol = asked_before ? found->second.protocol : socket.protocol;
+      listing.unseen = listing.unseen || protocol == Protocol::mptcp;
+      listing.sockets.push_back({.inode = socket.inode, .protocol = protocol, .connection = {}});
+    }
+    if (!whose[i]->is_worker) listing.descriptors = answer.walk.fds;
+    note_listed(*whose[i], listing, now_ns);
+  }
+}
+
+void SocketOwners::note_listed(const Holder& holder, Listing& listing, uint64_t now_ns) {
   // The first time at its own place in the round, so that a crowd is not listed in one pass.
   listing.age =
       holder.is_worker && !listing.ever ? static_cast<unsigned>(holder.id.pid) % kMaxWorkerListingAge : 0;
-  if (listing.result.status == procfs::ReadStatus::failed) return;
   listing.listed_ns = now_ns;
   listing.first = !listing.ever;
   listing.ever = true;
+}
+
+// True if there was anything to list.
+bool SocketOwners::list_these(Holders holders, bool all) {
+  const std::vector<const Holder*> due = without_resting(holders);
+  std::vector<const Holder*> by_descriptors;
+  for (const Holder* holder : due) {
+    const uint64_t now_ns = monotonic_ns();
+    Listing& listing = listings_[holder->id];
+    listing.from_rows = list_rows(*holder, listing);
+    if (listing.from_rows) {
+      note_listed(*holder, listing, now_ns);
+    } else {
+      by_descriptors.push_back(holder);
+    }
+  }
+  list_descriptors(by_descriptors, all);
+  return !due.empty();
 }
 
 // Sets the quotas, where there are more sockets than there is room for.
@@ -274,100 +341,129 @@ void SocketOwners::forget_others(std::span<const Holder> holders) {
 
 void SocketOwners::list(std::span<const Holder> holders, Which which) {
   forget_others(holders);
+  std::vector<const Holder*> due;
   for (const Holder& holder : holders) {
-    Listing& listing = listings_[holder.id];
-    if (due(holder, listing, which)) list_one(holder, listing);
+    if (is_due(listings_[holder.id], which)) due.push_back(&holder);
   }
+  list_these(due, false);
   claim(holders);
 }
 
-void SocketOwners::take_row(const procfs::TcpRow& row, uint32_t netns) {
-  if (row.inode == 0) return;
+// False: it is nobody's.
+bool SocketOwners::take_row(const procfs::TcpRow& row, uint32_t netns) {
   const auto found = sockets_.find(row.inode);
-  if (found != sockets_.end()) {
-    Socket& socket = found->second;
-    // An MPTCP socket's subflows are rows of one number.
-    const uint64_t of_others =
-        socket.protocol == Protocol::mptcp && socket.counted == pass_ && socket.connected
-            ? socket.connection.tx_queue_bytes
-            : 0;
-    socket.row_netns = netns;
-    socket.connected = is_connection(row.state);
-    socket.connection = connection_of(row);
-    socket.connection.tx_queue_bytes += of_others;
-    socket.counted = pass_;
-    return;
-  }
-  foreign_now_.push_back(row.inode);
-  if (unknown_rows_.size() < kMaxUnknownRows && !std::ranges::binary_search(foreign_, row.inode))
-    unknown_rows_.push_back({row, netns});
+  if (found == sockets_.end()) return false;
+  Socket& socket = found->second;
+  // An MPTCP socket's subflows are rows of one number.
+  const uint64_t of_others = socket.protocol == Protocol::mptcp && socket.counted == pass_ && socket.connected
+                                 ? socket.connection.tx_queue_bytes
+                                 : 0;
+  socket.row_netns = netns;
+  socket.connected = is_connection(row.state);
+  socket.connection = connection_of(row);
+  socket.connection.tx_queue_bytes += of_others;
+  socket.counted = pass_;
+  return true;
 }
 
-bool SocketOwners::read_tables(const Holder& holder) {
-  bool complete = true;
-  for (const procfs::TcpTable table : {procfs::TcpTable::tcp, procfs::TcpTable::tcp6}) {
-    const procfs::TcpTableRead read = holder.handle->read_tcp_table(
-        table, buffer_, [this, &holder](const procfs::TcpRow& row) { take_row(row, holder.netns); });
-    parse_errors_ += read.errors;
-    complete = complete && read.result.ok();
+void SocketOwners::take_tables(const TableReader::Answer& answer, uint32_t netns) {
+  parse_errors_ += answer.errors;
+  for (const procfs::TcpRow& row : answer.owned) take_row(row, netns);
+  foreign_now_.insert(foreign_now_.end(), answer.others.begin(), answer.others.end());
+  for (const procfs::TcpRow& row : answer.unknown) {
+    if (unknown_rows_.size() < kMaxUnknownRows) unknown_rows_.push_back({row, netns});
   }
-  return complete;
 }
 
 // A row of a socket never seen before is a reason to list descriptors at once: a connection made anew must
 // not hide its queue until the next discovery.
 void SocketOwners::take_unknown_rows(std::span<const Holder> holders) {
   if (!unknown_rows_.empty()) {
+    std::vector<const Holder*> by_descriptors;
     for (const Holder& holder : holders) {
-      Listing& listing = listings_[holder.id];
-      if (!listing.from_rows && !rests(holder, listing)) list_one(holder, listing);
+      if (!listings_[holder.id].from_rows) by_descriptors.push_back(&holder);
     }
+    list_these(by_descriptors, true);
     claim(holders);
-    for (const UnknownRow& unknown : unknown_rows_) {
-      if (sockets_.contains(unknown.row.inode)) take_row(unknown.row, unknown.netns);
-    }
+    for (const UnknownRow& unknown : unknown_rows_) take_row(unknown.row, unknown.netns);
   }
   unknown_rows_.clear();
   std::erase_if(foreign_now_, [this](uint64_t inode) { return sockets_.contains(inode); });
   std::ranges::sort(foreign_now_);
-  std::swap(foreign_, foreign_now_);
+  foreign_ = std::make_shared<const std::vector<uint64_t>>(std::move(foreign_now_));
   foreign_now_.clear();
+}
+
+// Each namespace's once, through one of its processes; where that one has died or hangs, through the next.
+void SocketOwners::read_tables(std::span<const Holder> holders) {
+  struct Group {
+    uint32_t netns;
+    std::vector<const Holder*> members;
+    size_t reader = 0;  // of these
+    bool complete = false;
+  };
+  std::vector<Group> groups;
+  for (const Holder& holder : holders) {
+    if (listings_[holder.id].from_rows) continue;
+    // A namespace without a number cannot be told from another.
+    auto group = holder.netns == 0 ? groups.end() : std::ranges::find(groups, holder.netns, &Group::netns);
+    if (group == groups.end()) group = groups.insert(group, Group{holder.netns, {}});
+    group->members.push_back(&holder);
+  }
+  auto owned = std::make_shared<std::vector<uint64_t>>();
+  owned->reserve(groups.empty() ? 0 : sockets_.size());
+  if (!groups.empty()) {
+    for (const auto& [inode, socket] : sockets_) owned->push_back(inode);
+  }
+  std::ranges::sort(*owned);
+  for (;;) {
+    const auto batch = std::make_shared<ReadBatch<TableReader>>();
+    std::vector<Group*> asked;
+    for (Group& group : groups) {
+      while (group.reader < group.members.size() &&
+             is_forbidden(*group.members[group.reader], listings_[group.members[group.reader]->id]))
+        ++group.reader;
+      if (group.complete || group.reader == group.members.size()) continue;
+      const Holder& holder = *group.members[group.reader];
+      asked.push_back(&group);
+      batch->requests.push_back(
+          {.handle = holder.handle, .uid = holder.uid, .owned = owned, .foreign = foreign_});
+    }
+    if (asked.empty()) break;
+    batch->answers.resize(batch->requests.size());
+    reads_.run(batch, outcome_);
+    for (const Expendable::Left& left : outcome_.left) {
+      const Group& group = *asked[left.item];
+      listings_[group.members[group.reader]->id].hang.begin(left.read, monotonic_ns());
+    }
+    for (size_t i = 0; i < asked.size(); ++i) {
+      Group& group = *asked[i];
+      const bool read = outcome_.ends[i] == ReadEnd::read;
+      if (read) take_tables(batch->answers[i], group.netns);
+      group.complete = read && batch->answers[i].complete;
+      if (!group.complete && !(read && batch->answers[i].gone)) pass_ok_ = false;
+      if (!group.complete) ++group.reader;
+    }
+  }
+  for (const Group& group : groups) {
+    for (const Holder* holder : group.members) {
+      if (group.complete) listings_[holder->id].tables_read = pass_;
+    }
+  }
 }
 
 void SocketOwners::pass(std::span<const Holder> holders) {
   const uint64_t start_ns = monotonic_ns();
   ++pass_;
   forget_others(holders);
-  bool listed = false;
+  std::vector<const Holder*> due;
   for (const Holder& holder : holders) {
-    Listing& listing = listings_[holder.id];
-    if (listing.ever && !listing.from_rows) continue;
-    if (rests(holder, listing)) continue;
-    list_one(holder, listing);
-    listed = true;
+    const Listing& listing = listings_[holder.id];
+    if (!listing.ever || listing.from_rows) due.push_back(&holder);
   }
-  if (listed) claim(holders);
-
-  struct Table {
-    uint32_t netns;
-    bool complete;
-  };
-  std::vector<Table> tables;  // read in this pass
+  if (list_these(due, false)) claim(holders);
   pass_ok_ = true;
-  for (const Holder& holder : holders) {
-    Listing& listing = listings_[holder.id];
-    if (listing.from_rows) continue;
-    auto table = std::ranges::find(tables, holder.netns, &Table::netns);
-    // A namespace without a number cannot be told from another, and one whose reader died is read through the
-    // next.
-    if (table == tables.end() || holder.netns == 0 || !table->complete) {
-      const bool complete = read_tables(holder);
-      if (!complete && holder.handle->alive()) pass_ok_ = false;
-      tables.push_back({holder.netns, complete});
-      table = std::prev(tables.end());
-    }
-    if (table->complete) listing.tables_read = pass_;
-  }
+  read_tables(holders);
   take_unknown_rows(holders);
   pass_seconds_ = seconds_since(start_ns);
 }
@@ -406,7 +502,9 @@ void SocketOwners::describe(ProcessState& state, LeftOutByUser& left_out) const 
     process.tx_queue_known = process.sockets_known && pass_ != 0 &&
                              (listing->from_rows ? !listing->unseen : listing->tables_read == pass_);
     if (listing->dropped != 0) left_out[process.uid].sockets += listing->dropped;
-    if (!listing->result.ok() && listing->result.status != procfs::ReadStatus::gone)
+    // One that hangs the scanner's own reads is counted there.
+    const bool counted = listing->result.status == procfs::ReadStatus::stuck && process.stuck;
+    if (!listing->result.ok() && listing->result.status != procfs::ReadStatus::gone && !counted)
       state.report.unreadable.count(listing->result);
   }
   for (const auto& [inode, socket] : sockets_) {

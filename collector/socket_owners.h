@@ -20,7 +20,11 @@
 #include <unordered_map>
 #include <vector>
 
+#include "collector/expendable.h"
+#include "collector/hang.h"
+#include "collector/process_reader.h"
 #include "collector/process_state.h"
+#include "collector/socket_reader.h"
 #include "procfs/process.h"
 #include "procfs/tcp_table.h"
 
@@ -38,9 +42,6 @@ inline constexpr unsigned kMaxListingAge = 6;
 // (before Linux 6.2) at each count that fails.
 inline constexpr unsigned kWorkerCountAge = 4;
 inline constexpr unsigned kMaxWorkerListingAge = 24;
-// Rows of a table that are nobody's and were not there at the pass before: so many are remembered with all
-// they say until descriptors have been listed again; the rest wait for the next pass.
-inline constexpr size_t kMaxUnknownRows = 4096;
 
 class SocketOwners {
  public:
@@ -50,12 +51,14 @@ class SocketOwners {
     uint32_t netns = 0;
     uid_t uid = kUnknownUid;
     bool is_worker = false;
-    const procfs::ProcessHandle* handle = nullptr;
+    Handle handle;
+    bool hangs = false;  // not to be read: an earlier read hung
   };
   enum class Which { all, unlisted };
 
-  // `rows` may be null: text files only. `agent_start_ticks`: on the clock of ProcessId::start_time_ticks.
-  SocketOwners(uint64_t agent_start_ticks, SocketRows* rows);
+  // `rows` may be null: text files only, which `reads` reads. `agent_start_ticks`: on the clock of
+  // ProcessId::start_time_ticks.
+  SocketOwners(uint64_t agent_start_ticks, SocketRows* rows, Expendable& reads);
 
   // Brings up to date which sockets the holders have: of those never listed, or of all. Holders that are not
   // named are forgotten.
@@ -71,7 +74,7 @@ class SocketOwners {
   void describe(ProcessState& state, LeftOutByUser& left_out) const;
 
  private:
-  enum class Protocol { unknown, tcp, mptcp, other };
+  using Protocol = DescriptorReader::Protocol;
   struct Listed {
     uint64_t inode = 0;
     Protocol protocol = Protocol::unknown;  // known here only where descriptors were listed
@@ -93,6 +96,7 @@ class SocketOwners {
     uint64_t owned = 0;        // sockets that no elder holds
     uint64_t dropped = 0;      // of them, beyond the process's share of kMaxOwnedSockets
     uint64_t tables_read = 0;  // the pass_ that last read its namespace's tables
+    Hang hang;                 // of its descriptors or tables
     uint64_t seen = 0;
   };
   struct Socket {
@@ -118,30 +122,34 @@ class SocketOwners {
     uint64_t quota = UINT64_MAX;  // of sockets
   };
 
-  bool due(const Holder& holder, Listing& listing, Which which) const;
-  void list_one(const Holder& holder, Listing& listing);
+  using Holders = std::span<const Holder* const>;
+  static bool is_due(const Listing& listing, Which which);
+  static bool is_forbidden(const Holder& holder, const Listing& listing);
+  bool list_these(Holders holders, bool all);
+  std::vector<const Holder*> without_resting(Holders holders);
   bool list_rows(const Holder& holder, Listing& listing);
-  void list_descriptors(const Holder& holder, Listing& listing);
+  void list_descriptors(Holders holders, bool all);
+  static void note_listed(const Holder& holder, Listing& listing, uint64_t now_ns);
   void forget_others(std::span<const Holder> holders);
   void claim(std::span<const Holder> holders);
-  [[nodiscard]] bool rests(const Holder& holder, Listing& listing) const;
   void share_sockets(std::span<Claimant> eldest_first);
   void claim_for(const Claimant& claimant);
-  [[nodiscard]] Protocol protocol_of(const Holder& holder, uint64_t inode, const char* fd) const;
   [[nodiscard]] bool is_hidden(const Socket& socket, const WatchedProcess& owner) const;
-  bool read_tables(const Holder& holder);
-  void take_row(const procfs::TcpRow& row, uint32_t netns);
+  void read_tables(std::span<const Holder> holders);
+  void take_tables(const TableReader::Answer& answer, uint32_t netns);
+  bool take_row(const procfs::TcpRow& row, uint32_t netns);
   void take_unknown_rows(std::span<const Holder> holders);
 
   const uint64_t agent_start_ticks_;
   SocketRows* const rows_;
+  Expendable& reads_;
+  Expendable::Outcome outcome_;
   std::unordered_map<procfs::ProcessId, Listing, ProcessIdHash> listings_;
   std::unordered_map<uint64_t, Socket> sockets_;  // by inode
   std::vector<UnknownRow> unknown_rows_;          // of the pass under way, and nobody's
-  std::vector<uint64_t> foreign_;      // inodes that the pass before found to be nobody's; ascending
-  std::vector<uint64_t> foreign_now_;  // of the pass under way
+  TableReader::Inodes foreign_;                   // inodes that the pass before found to be nobody's
+  std::vector<uint64_t> foreign_now_;             // of the pass under way
   std::vector<Listed> scratch_;
-  std::vector<char> buffer_;
   uint64_t generation_ = 0;
   uint64_t claim_ = 0;
   uint64_t pass_ = 0;

@@ -42,7 +42,8 @@ const Metrics& Tick::run() {
     metrics_.processes[i].tx_queue_bytes = queued_bytes;
   }
   const ScanReport& report = metrics_.state->report;
-  metrics_.agent.processes = {report.discovery_ok, report.discovery_seconds};
+  metrics_.agent.processes = {report.discovery_ok && is_fresh(report, monotonic_ns()),
+                              report.discovery_seconds};
   metrics_.agent.sockets = {report.socket_pass_ok, report.socket_pass_seconds};
   read_network();
   read_sockets(new_state);

@@ -1,5 +1,6 @@
 // The 500 ms tick: joins the latest ProcessState with what the kernel counted since, and hands the result on.
-// Never reads more than one snmp file per network namespace and one map entry per owned socket.
+// Itself it reads nothing but one map entry per owned socket: the snmp files are read by a thread that may be
+// left behind.
 #pragma once
 
 #include <chrono>

@@ -332,6 +332,9 @@ void MetricsText::render_agent(const Metrics& metrics, const collector::AgentUsa
      {{"permission", report.unreadable.permission},
       {"open_files", report.unreadable.open_files},
       {"mptcp", report.unreadable.mptcp},
+      {"too_long", report.unreadable.too_long},
+      {"stuck", report.unreadable.stuck},
+      {"waiting", report.unreadable.waiting},
       {"other", report.unreadable.other}});
   by("kitty_parse_errors_total", "Malformed files or rows under /proc, each skipped.", MetricType::counter,
      "file",

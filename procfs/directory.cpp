@@ -17,7 +17,8 @@ constexpr size_t kNameOffset = 19;
 
 }  // namespace
 
-ReadResult walk_directory(int dirfd, std::span<char> buffer, FunctionRef<void(const char* name)> on_name) {
+ReadResult walk_directory(int dirfd, std::span<char> buffer,
+                          FunctionRef<void(const char* name, uint64_t inode)> on_name) {
   for (;;) {
     const ssize_t count = ::getdents64(dirfd, buffer.data(), buffer.size());
     if (count < 0) {
@@ -34,8 +35,10 @@ ReadResult walk_directory(int dirfd, std::span<char> buffer, FunctionRef<void(co
       const std::string_view padded = records.substr(kNameOffset, length - kNameOffset);
       if (padded.find('\0') == std::string_view::npos) return {ReadStatus::malformed, 0};
       const char* name = padded.data();
+      uint64_t inode = 0;
+      std::memcpy(&inode, records.data(), sizeof inode);
       records.remove_prefix(length);
-      if (std::strcmp(name, ".") != 0 && std::strcmp(name, "..") != 0) on_name(name);
+      if (std::strcmp(name, ".") != 0 && std::strcmp(name, "..") != 0) on_name(name, inode);
     }
   }
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "procfs/function_ref.h"
@@ -14,9 +15,10 @@ namespace kitty::procfs {
 // entry.
 inline constexpr size_t kDirectoryBufferBytes = size_t{32} * 1024;
 
-// Calls back with every name but "." and ".."; the name lives until the callback returns. `dirfd` is a
-// directory opened for reading, at its beginning. Names already reported stand when the walk ends with an
-// error.
-ReadResult walk_directory(int dirfd, std::span<char> buffer, FunctionRef<void(const char* name)> on_name);
+// Calls back with every name but "." and "..", and its inode number; the name lives until the callback
+// returns. `dirfd` is a directory opened for reading, at its beginning. Names already reported stand when the
+// walk ends with an error.
+ReadResult walk_directory(int dirfd, std::span<char> buffer,
+                          FunctionRef<void(const char* name, uint64_t inode)> on_name);
 
 }  // namespace kitty::procfs

@@ -29,6 +29,7 @@ ReadExpected<bool> scan_once(int fd, std::span<char> buffer, EnvironScan& scan) 
     if (!count) return std::unexpected(count.error());
     if (*count == 0) break;
     scan.feed({buffer.data(), *count});
+    if (scan.bytes() > kMaxEnvironBytes) return std::unexpected(ReadResult{ReadStatus::too_long, 0});
   }
   scan.finish();
   if (scan.bytes() == 0) return true;

@@ -21,6 +21,10 @@ inline constexpr std::string_view kWatchValue = "1";
 inline constexpr size_t kMaxEnvironNameBytes = 63;
 inline constexpr size_t kMaxEnvironValueBytes = 256;  // longer values are cut, and say so
 inline constexpr size_t kEnvironBufferBytes = size_t{16} * 1024;
+// What is read of one environment. execve(2) gives arguments and environment 6 MiB together at most
+// (bprm_stack_limits in fs/exec.c); only prctl(PR_SET_MM_MAP) makes more, as many terabytes as the caller
+// likes.
+inline constexpr uint64_t kMaxEnvironBytes = uint64_t{8} << 20;
 
 // Defined nowhere, and not constexpr: a compiler that comes to it names it in its error.
 void a_variables_name_is_1_to_63_bytes_without_an_equals_sign();
@@ -97,8 +101,8 @@ class EnvironScan {
 
 // Scans the environment of the process behind `pid_dirfd` through `buffer`, beginning with reset(). An execve
 // in the middle is noticed, and the new program's environment read; failed with EAGAIN if that happens again
-// and again. gone also for zombies and kernel threads; denied for other users' processes without
-// CAP_SYS_PTRACE.
+// and again. too_long beyond kMaxEnvironBytes, of which nothing counts. gone also for zombies and kernel
+// threads; denied for other users' processes without CAP_SYS_PTRACE.
 [[nodiscard]] ReadResult read_environ(int pid_dirfd, std::span<char> buffer, EnvironScan& scan);
 
 }  // namespace kitty::procfs

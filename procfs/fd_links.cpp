@@ -29,7 +29,7 @@ FdWalk walk_socket_fds(int pid_dirfd, std::span<char> buffer,
     walk.result = directory.error();
     return walk;
   }
-  walk.result = walk_directory(directory->get(), buffer, [&](const char* name) {
+  walk.result = walk_directory(directory->get(), buffer, [&](const char* name, uint64_t) {
     ++walk.fds;
     std::array<char, kLinkBytes> text;
     const auto link = read_link_at(directory->get(), name, text);

@@ -17,12 +17,12 @@ std::optional<pid_t> parse_pid(std::string_view name) {
   return static_cast<pid_t>(*number);
 }
 
-ReadResult walk_pids(int root, std::span<char> buffer, FunctionRef<void(pid_t pid)> on_pid) {
+ReadResult walk_pids(int root, std::span<char> buffer, FunctionRef<void(pid_t pid, uint64_t inode)> on_pid) {
   // Opened anew each time: the position belongs to the open file, and starts at the beginning.
   const auto directory = open_at(root, ".", O_DIRECTORY);
   if (!directory) return directory.error();
-  return walk_directory(directory->get(), buffer, [&](const char* name) {
-    if (const auto pid = parse_pid(name)) on_pid(*pid);
+  return walk_directory(directory->get(), buffer, [&](const char* name, uint64_t inode) {
+    if (const auto pid = parse_pid(name)) on_pid(*pid, inode);
   });
 }
 

@@ -16,8 +16,10 @@ namespace kitty::procfs {
 [[nodiscard]] std::optional<pid_t> parse_pid(std::string_view name);
 
 // Calls back with every pid under `root`, the directory from open_root; `buffer` is kDirectoryBufferBytes.
-// Processes may come and go meanwhile; those that hidepid= hides are not listed. Several threads may walk the
-// same root.
-[[nodiscard]] ReadResult walk_pids(int root, std::span<char> buffer, FunctionRef<void(pid_t pid)> on_pid);
+// `inode` is of the process's directory: another number may be another process; the same, while the directory
+// is held open anywhere, is the same process. Processes may come and go meanwhile; those that hidepid= hides
+// are not listed. Several threads may walk the same root.
+[[nodiscard]] ReadResult walk_pids(int root, std::span<char> buffer,
+                                   FunctionRef<void(pid_t pid, uint64_t inode)> on_pid);
 
 }  // namespace kitty::procfs

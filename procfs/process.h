@@ -39,6 +39,9 @@ class ProcessHandle {
   // Opens the directory of `pid` under `root` (from open_root) and learns the start time. A zombie opens too.
   [[nodiscard]] static ReadExpected<ProcessHandle> open(int root, pid_t pid);
 
+  // Of a directory that is open already, and a stat that was read through it.
+  [[nodiscard]] static ProcessHandle hold(Fd directory, ProcessId id) { return {std::move(directory), id}; }
+
   [[nodiscard]] const ProcessId& id() const { return id_; }
   [[nodiscard]] int dirfd() const { return directory_.get(); }
 

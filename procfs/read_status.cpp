@@ -29,6 +29,8 @@ std::string_view status_name(ReadStatus status) {
       return "malformed";
     case ReadStatus::too_long:
       return "too_long";
+    case ReadStatus::stuck:
+      return "stuck";
     case ReadStatus::failed:
       break;
   }

@@ -15,6 +15,7 @@ enum class ReadStatus : uint8_t {
   malformed,  // it was read and is not what the kernel writes
   too_long,   // it did not fit into the caller's buffer
   failed,     // any other errno
+  stuck,      // it has not come back: never given by the functions here, but by those who leave them behind
 };
 
 struct ReadResult {
@@ -31,7 +32,7 @@ using ReadExpected = std::expected<T, ReadResult>;
 // Sorts an errno value into gone, denied or failed.
 [[nodiscard]] ReadResult read_failure(int err);
 
-// "ok", "gone", "denied", "malformed", "too_long", "failed": as a log field or a label.
+// "ok", "gone", "denied", "malformed", "too_long", "failed", "stuck": as a log field or a label.
 [[nodiscard]] std::string_view status_name(ReadStatus status);
 
 }  // namespace kitty::procfs

@@ -16,8 +16,12 @@ constexpr int kStime = 13;
 constexpr int kStartTime = 20;
 constexpr int kVsize = 21;
 constexpr int kRss = 22;
+constexpr int kStartCode = 24;
+constexpr int kStartStack = 26;
 constexpr int kArgStart = 46;
+constexpr int kArgEnd = 47;
 constexpr int kEnvStart = 48;
+constexpr int kEnvEnd = 49;
 
 std::optional<pid_t> parse_pid_field(std::string_view text) {
   const auto number = parse_decimal(text);
@@ -42,7 +46,7 @@ std::optional<ProcessStat> parse_stat(std::string_view text) {
   stat.comm = text.substr(open + 2, close - open - 2);
 
   Tokens tokens(text.substr(close + 1));
-  for (int place = kState; place <= kEnvStart; ++place) {
+  for (int place = kState; place <= kEnvEnd; ++place) {
     const std::string_view token = tokens.next();
     // A number at the very end may be cut unless a newline says otherwise.
     if (token.empty() || (!terminated && tokens.rest().empty())) {
@@ -66,10 +70,18 @@ std::optional<ProcessStat> parse_stat(std::string_view text) {
       stat.vsize_bytes = parse_decimal(token);
     } else if (place == kRss) {
       stat.rss_pages = parse_decimal(token);
+    } else if (place == kStartCode) {
+      stat.start_code = parse_decimal(token);
+    } else if (place == kStartStack) {
+      stat.start_stack = parse_decimal(token);
     } else if (place == kArgStart) {
       stat.arg_start = parse_decimal(token);
+    } else if (place == kArgEnd) {
+      stat.arg_end = parse_decimal(token);
     } else if (place == kEnvStart) {
       stat.env_start = parse_decimal(token);
+    } else if (place == kEnvEnd) {
+      stat.env_end = parse_decimal(token);
     }
   }
   return stat;

@@ -28,7 +28,9 @@ struct ProcessStat {
   std::optional<uint64_t> rss_pages;
   // Where the arguments and the environment lie in its memory: other values mean an execve(2) since, or that
   // it moved them itself. 0 for those who may not read its environment either.
-  std::optional<uint64_t> arg_start, env_start;
+  std::optional<uint64_t> arg_start, arg_end, env_start, env_end;
+  // Likewise of its code and of its stack when it began.
+  std::optional<uint64_t> start_code, start_stack;
 
   [[nodiscard]] bool is_dead() const { return state == 'Z' || state == 'X' || state == 'x'; }
 };

@@ -182,6 +182,10 @@ def hint(kitty):
     """Alone in a pid namespace, so that nothing is watched: one hint of how to watch something."""
     with Agent(kitty, port=free_port(), prefix=["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]) as agent:
         hook_of(agent)
+        deadline = time.monotonic() + SLACK_S
+        while "processes listed" not in agent.output() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.5)
         log = agent.output()
         hints = re.findall('msg="(nothing is watched yet[^"]*)', log)
         expect(len(hints) == 1 and "KITTY_WATCH=1" in hints[0], f"expected one hint how to watch something:\n{log}")

@@ -59,7 +59,7 @@ struct Fixture {
     launcher.comm = "x) \"y\"\\";
     launcher.labels.job = "a\"b\\c\nd\xff" + std::string(200, 'z');
     state->processes = {rank, launcher};
-    state->report.unreadable = {.permission = 3, .open_files = 1, .mptcp = 2};
+    state->report.unreadable = {.permission = 3, .open_files = 1, .mptcp = 2, .stuck = 2};
     state->report.stat_parse_errors = 2;
     state->report.dropped_addresses = 6;
     state->report.discovery_seconds = 0.0125;

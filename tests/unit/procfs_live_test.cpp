@@ -197,6 +197,7 @@ TEST(Status, Names) {
   EXPECT_EQ(status_name(ReadStatus::malformed), "malformed");
   EXPECT_EQ(status_name(ReadStatus::too_long), "too_long");
   EXPECT_EQ(status_name(ReadStatus::failed), "failed");
+  EXPECT_EQ(status_name(ReadStatus::stuck), "stuck");
 }
 
 TEST_F(LiveTest, Self) {
@@ -241,7 +242,7 @@ TEST_F(LiveTest, PidsListed) {
   for (int round = 0; round < 2; ++round) {
     std::vector<pid_t> pids;
     // A buffer of a few entries, so that several calls are needed.
-    ASSERT_TRUE(walk_pids(root_.get(), std::span(buffers_.directory).first(128), [&](pid_t pid) {
+    ASSERT_TRUE(walk_pids(root_.get(), std::span(buffers_.directory).first(128), [&](pid_t pid, uint64_t) {
                   pids.push_back(pid);
                 }).ok());
     EXPECT_EQ(std::count(pids.begin(), pids.end(), ::getpid()), 1);
@@ -710,7 +711,7 @@ TEST_F(LiveTest, ReadingAllocatesNothing) {
   uint64_t rows = 0;
   bool good = true;
   for (int round = 0; round < 3; ++round) {
-    good = walk_pids(root_.get(), buffers_.directory, [&](pid_t) { ++pids; }).ok() && good;
+    good = walk_pids(root_.get(), buffers_.directory, [&](pid_t, uint64_t) { ++pids; }).ok() && good;
     const auto self = ProcessHandle::open(root_.get(), ::getpid());
     EnvironScan scan(variables);
     SnmpTcp tcp;

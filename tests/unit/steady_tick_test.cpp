@@ -3,6 +3,8 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "collector/agent_usage.h"
 #include "collector/embedded_object.h"
@@ -31,6 +33,9 @@ TEST(SteadyTick, AllocatesNothing) {
   ASSERT_NE(rtt.maps, nullptr) << rtt.hook.refusals.front().reason;
   const collector::ProcessWatch processes(collector::Scanner(root->get(), nullptr),
                                           [] { return uint64_t{0}; });
+  for (int i = 0; !processes.fresh() && i < 3000; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ASSERT_TRUE(processes.fresh());
   collector::Tick tick(processes, rtt.maps.get(), rtt.hook.have);
   http::MetricsText text({.version = "t",
                           .rtt_hook = rtt.hook.name,

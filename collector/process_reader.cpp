@@ -1,0 +1,193 @@
+#include "collector/process_reader.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <string_view>
+
+#include "base/utf8.h"
+#include "collector/identity.h"
+#include "procfs/file.h"
+#include "procfs/pids.h"
+
+namespace kitty::collector {
+
+namespace {
+
+// FNV-1a
+class Mark {
+ public:
+  void add(std::string_view bytes) {
+    for (const char c : bytes) {
+      value_ ^= static_cast<unsigned char>(c);
+      value_ *= 0x100000001b3;
+    }
+  }
+  void add(const std::optional<uint64_t>& number) {
+    const uint64_t value = number.value_or(0);
+    add({reinterpret_cast<const char*>(&value), sizeof value});
+  }
+  [[nodiscard]] uint64_t value() const { return value_; }
+
+ private:
+  uint64_t value_ = 0xcbf29ce484222325;
+};
+
+// "PID" or "PID/NAME"
+class Path {
+ public:
+  explicit Path(pid_t pid, std::string_view below = {}) {
+    char* end = std::to_chars(text_.data(), text_.data() + text_.size() - below.size() - 1, pid).ptr;
+    std::ranges::copy(below, end);
+  }
+  [[nodiscard]] const char* text() const { return text_.data(); }
+
+ private:
+  std::array<char, 32> text_{};
+};
+
+procfs::ReadExpected<procfs::ProcessStat> read_stat_at(int root, pid_t pid, std::span<char> buffer) {
+  const auto text = procfs::read_text_at(root, Path(pid, "/stat").text(), buffer);
+  if (!text) return std::unexpected(text.error());
+  const auto stat = procfs::parse_stat(*text);
+  if (!stat || stat->pid != pid) return std::unexpected(procfs::ReadResult{procfs::ReadStatus::malformed});
+  return *stat;
+}
+
+uint32_t net_namespace(int directory) {
+  return static_cast<uint32_t>(procfs::read_net_namespace(directory).value_or(0));
+}
+
+}  // namespace
+
+Program program_of(const procfs::ProcessStat& stat) {
+  Mark mark;
+  mark.add(stat.comm);
+  for (const auto& place :
+       {stat.arg_start, stat.arg_end, stat.env_start, stat.env_end, stat.start_code, stat.start_stack})
+    mark.add(place);
+  return {stat.start_time_ticks, mark.value()};
+}
+
+ListingReader::Answer ListingReader::read(const Request& root, Turns& turns) {
+  Answer answer;
+  answer.result = procfs::walk_pids(root->get(), buffer_, [&](pid_t pid, uint64_t inode) {
+    answer.entries.push_back({pid, inode});
+    if (answer.entries.size() % 1024 == 0) turns.goes_on();
+  });
+  return answer;
+}
+
+ProcessReader::ProcessReader() : variables_(identity_variables()), environ_(variables_) {}
+
+ProcessReader::Answer ProcessReader::read(const Request& request, Turns& turns) {
+  return request.held ? read_held(request, turns) : read_listed(request, turns);
+}
+
+void ProcessReader::read_environment(int directory, Answer& answer) {
+  answer.environment_read = true;
+  answer.environment = procfs::read_environ(directory, buffer_, environ_);
+  if (!answer.environment.ok()) return;
+  answer.wanted = environ_.watched();
+  answer.empty = environ_.bytes() == 0;
+  answer.overwritten = environ_.overwritten();
+}
+
+ProcessReader::Answer ProcessReader::read_held(const Request& request, Turns& turns) {
+  Answer answer;
+  answer.owner = request.owner.value_or(0);
+  const procfs::ProcessId& id = request.held->id();
+  Subject subject{.owner = answer.owner, .start_time_ticks = id.start_time_ticks};
+  if (!turns.may_hang(subject, 2 * kMaxHungReadsOfUser)) return answer;
+  const auto stat = request.held->read_stat(buffer_);
+  if (!stat) {
+    answer.result = stat.error();
+    return answer;
+  }
+  if (stat->is_dead() || stat->pid != id.pid || stat->start_time_ticks != id.start_time_ticks) {
+    answer.result = {procfs::ReadStatus::gone, 0};
+    return answer;
+  }
+  answer.program = program_of(*stat);
+  answer.details = std::make_unique<Details>();
+  answer.details->comm = printable_text(stat->comm);
+  answer.details->parent = stat->ppid;
+  const int directory = request.held->dirfd();
+  if (!request.is_worker) answer.details->netns = net_namespace(directory);
+  if (request.with_uid) answer.details->uid = procfs::read_real_uid(directory, buffer_).value_or(kUnknownUid);
+  if (request.known == answer.program || !request.environment_allowed) return answer;
+  read_environment(directory, answer);
+  if (answer.environment.ok()) answer.details->labels = rank_labels(variables_);
+  return answer;
+}
+
+ProcessReader::Answer ProcessReader::read_listed(const Request& request, Turns& turns) {
+  Answer answer;
+  const int root = request.root->get();
+  Subject subject{.owner = request.owner.value_or(UINT32_MAX)};
+  if (request.known) subject.start_time_ticks = request.known->start_time_ticks;
+  if (request.owner) {
+    // By path, in place of three system calls more: most have been seen before and run what they ran then.
+    answer.owner = *request.owner;
+    if (!turns.may_hang(subject, kMaxHungReadsOfUser)) return answer;
+    const auto stat = read_stat_at(root, request.pid, buffer_);
+    answer.result = stat ? procfs::ReadResult{} : stat.error();
+    if (!stat) return answer;
+    answer.program = program_of(*stat);
+    if (request.known == answer.program || !request.environment_allowed) return answer;
+  }
+  auto directory = procfs::open_at(root, Path(request.pid).text(), O_DIRECTORY);
+  struct stat status;
+  if (!directory || ::fstat(directory->get(), &status) != 0) {
+    answer.result = directory ? procfs::read_failure(errno) : directory.error();
+    return answer;
+  }
+  // The directory's own owner is the effective user also where a process is not dumpable (task_dump_owner in
+  // fs/proc/base.c).
+  subject.owner = answer.owner = status.st_uid;
+  if (!turns.may_hang(subject, kMaxHungReadsOfUser)) return answer;
+  const auto stat = procfs::read_stat(directory->get(), buffer_);
+  answer.result = stat ? procfs::ReadResult{} : stat.error();
+  if (stat && stat->pid != request.pid) answer.result = {procfs::ReadStatus::malformed, 0};
+  if (!answer.result.ok()) return answer;
+  answer.program = program_of(*stat);
+  if (request.known == answer.program || !request.environment_allowed) return answer;
+  if (stat->is_dead()) {
+    answer.environment_read = true;
+    answer.environment = {procfs::ReadStatus::gone, 0};
+    return answer;
+  }
+  subject.start_time_ticks = stat->start_time_ticks;
+  subject.set_comm(stat->comm);
+  auto details = std::make_unique<Details>();
+  details->comm = printable_text(stat->comm);
+  details->parent = stat->ppid;
+  details->inode = status.st_ino;
+  const procfs::ProcessId id{request.pid, stat->start_time_ticks};
+  if (!turns.may_hang(subject, kMaxHungReadsOfUser)) return answer;
+  read_environment(directory->get(), answer);
+  if (!answer.wanted) return answer;
+  details->labels = rank_labels(variables_);
+  if (const auto cgroup = procfs::read_cgroup(directory->get(), buffer_)) {
+    details->container_id = cgroup->container_id;
+    details->pod_uid = cgroup->pod_uid();
+  }
+  details->netns = net_namespace(directory->get());
+  details->uid = procfs::read_real_uid(directory->get(), buffer_).value_or(kUnknownUid);
+  details->handle =
+      std::make_shared<const procfs::ProcessHandle>(procfs::ProcessHandle::hold(std::move(*directory), id));
+  answer.details = std::move(details);
+  return answer;
+}
+
+NameReader::Answer NameReader::read(const Request& request, Turns& turns) {
+  if (!turns.may_hang({}, kMaxHungReadsOfUser)) return {};
+  std::array<char, 128> buffer;
+  const auto text = procfs::read_text_at(request.root->get(), Path(request.pid, "/comm").text(), buffer);
+  return text ? std::string(text->substr(0, text->find('\n'))) : std::string();
+}
+
+}  // namespace kitty::collector
