@@ -880,6 +880,15 @@ class Rules:
             "Run kitty check there.",
             hold_s=hold_s,
         )
+        self.alert_(
+            "KittyStale",
+            "Processes are listed every 5 s; success is 0 where that failed or is over 15 s ago.",
+            'max by (instance) (kitty_collector_success{collector="processes"}) == 0',
+            "warning",
+            "kitty at {{ $labels.instance }} does not see processes come and go: its ranks may be others by now. Its log "
+            "says why.",
+            hold_s=hold_s,
+        )
         info = 'kitty_process_info{role="rank",world_size!=""}'
         ranks = f"count by ({self.J}) (group by ({self.J}, rank) (kitty:process_unit))"
         seen = f'count_values by ({self.J}) ("world_size", {ranks})'

@@ -459,6 +459,11 @@ def cases(interval_s, window_steps):
             fires=[named("KittyAgentDown", job="kitty", instance="n1:9100")],
             patience=6,
         ),
+        "processes are not listed": Case(
+            series=during(f'kitty_collector_success{{{N1},collector="processes"}}', 0, 1),
+            fires=[{"alertname": "KittyStale", "instance": "n1:9100"}],
+            patience=6,
+        ),
         "no RTT hook": Case(
             series=lambda *when: {
                 hook_of("fentry/tcp_ack_update_rtt"): ["_"] * when[0],
