@@ -4,8 +4,8 @@
     stuck_test.py KITTY [--cases NAME,...]
 
 The processes that hang are of an ordinary user and hang as such may: on a FUSE file system of their own (hang.c, which
-is compiled here). Needs root, a C compiler and /dev/fuse. Runs in pid, mount and network namespaces of its own, natively
-and in vm/run. Exit status 0 when every case holds.
+is compiled here). Needs root, a C compiler and /dev/fuse. Runs in pid, mount and network namespaces of its own,
+natively and in vm/run. Exit status 0 when every case holds.
 """
 
 import argparse
@@ -152,7 +152,8 @@ def succeeds(scrape):
 
 def hung_is_told(agent, pid, limit_s=FOUND_S):
     agent.wait("kitty_unreadable_processes{reason=stuck} 1", lambda s: stuck(s) == 1, limit_s)
-    expect(re.search(f"does not come back.* pid={pid} comm=hang", agent.output()), f"the log does not name {pid}:\n{agent.output()}")
+    named = re.search(f"does not come back.* pid={pid} comm=hang", agent.output())
+    expect(named, f"the log does not name {pid}:\n{agent.output()}")
 
 
 def goes_on(agent):
@@ -169,8 +170,10 @@ def goes_on(agent):
     expect(succeeds(last) and status_of("/-/ready") == 200, "expected success and readiness, as all others are seen")
 
 
-def ends(agent, *pids):
-    """SIGTERM: the port free at once, the end within STOP_LIMIT_S, and in the log whom it would have waited for."""
+def ends(agent, *pids, release=None):
+    """SIGTERM: the port free at once, the end within STOP_LIMIT_S, and in the log whom it would have waited for.
+
+    `release`: called when the log says so, where the kernel lets no signal end the wait."""
     agent.stopping.set()
     agent.thread.join()
     started = time.monotonic()
@@ -183,6 +186,11 @@ def ends(agent, *pids):
         except OSError:
             expect(time.monotonic() < started + STOP_LIMIT_S, "the port is not free")
             time.sleep(0.01)
+    if release:
+        while "left behind in the kernel" not in agent.output():
+            expect(time.monotonic() < started + STOP_LIMIT_S, f"it does not say whom it waits for:\n{agent.output()}")
+            time.sleep(0.01)
+        release()
     try:
         code = agent.process.wait(STOP_LIMIT_S)
     except subprocess.TimeoutExpired:
@@ -313,7 +321,8 @@ def listing(kitty, tools):
     server = subprocess.Popen([tools.hang, "listing", tools.device, folder], stdout=subprocess.PIPE, text=True)
     try:
         expect(server.stdout.readline() == "ready\n", "expected the false procfs to be ready")
-        with start(kitty, f"--path.procfs={folder}") as agent:
+        with start(kitty, f"--path.procfs={folder}") as agent, contextlib.ExitStack() as stack:
+            stack.callback(server.kill)  # before the agent is waited for, whatever fails
             agent.wait("a first listing", succeeds, FOUND_S)
             expect(status_of("/-/ready") == 200, "expected it to be ready")
             server.send_signal(signal.SIGUSR1)
@@ -324,7 +333,8 @@ def listing(kitty, tools):
             expect(status_of("/-/ready") == 503, "expected it not to be ready")
             expect(status_of("/-/healthy") == 200, "expected it to be healthy")
             agent.wait("ticks", lambda s: s.find("kitty_build_info"), QUICK_S)
-            return ends(agent)
+            # What the server has read and does not answer is waited for in spite of all signals (fs/fuse/dev.c).
+            return ends(agent, release=server.kill)
     finally:
         server.kill()
         server.wait()
