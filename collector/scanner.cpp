@@ -301,8 +301,10 @@ std::vector<pid_t> Scanner::due(Depth depth) const {
     if (watched_.contains(entry.pid) || (known.hang && known.hang->forbids(now_ns))) continue;
     pids.push_back(entry.pid);
   }
-  const auto strange = std::ranges::stable_partition(pids, [this](pid_t pid) { return known_.at(pid).read; });
-  std::ranges::stable_sort(strange, {}, [this](pid_t pid) { return known_.at(pid).tried; });
+  std::ranges::sort(pids, {}, [this](pid_t pid) {
+    const Known& known = known_.at(pid);
+    return std::tuple(!known.read, known.read ? 0 : known.tried, pid);
+  });
   return pids;
 }
 

@@ -73,7 +73,8 @@ std::vector<const SocketOwners::Holder*> SocketOwners::without_resting(Holders h
     } else if (Listing& listing = listings_[holder->id];
                !is_forbidden(*holder, listing) && (!listing.ever || ++listing.age % kWorkerCountAge == 0)) {
       workers.push_back(holder);
-      batch->requests.push_back({.handle = holder->handle, .uid = holder->uid, .count_only = true});
+      batch->requests.push_back(
+          {.handle = holder->handle, .uid = holder->uid, .count_only = true, .known = {}});
     }
   }
   batch->answers.resize(workers.size());

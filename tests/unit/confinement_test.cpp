@@ -421,7 +421,7 @@ std::string unreadable(const Victim& process) {
   size_t links = 0;
   if (fds) {
     std::array<char, 4096> names;
-    (void)procfs::walk_directory(fds->get(), names, [&](const char* name) {
+    (void)procfs::walk_directory(fds->get(), names, [&](const char* name, uint64_t) {
       std::array<char, 256> link;
       links += procfs::read_link_at(fds->get(), name, link).has_value();
     });
