@@ -250,7 +250,7 @@ TEST_F(ServerTest, WhoConnectsBeforeItServesIsAnswered) {
   const uint16_t port = listener->port;
   Client early(port);
   ASSERT_TRUE(early.connected());
-  ASSERT_TRUE(early.send("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"));
+  ASSERT_TRUE(early.send("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"));
   const auto server = Server::start(std::move(*listener), ServerOptions{.text = &slot_});
   ASSERT_TRUE(server) << server.error().message();
   EXPECT_EQ((*server)->port(), port);

@@ -21,7 +21,7 @@ TEST(Scrape, TheAgentsOwnTextIsUnderstood) {
   EXPECT_EQ(scrape->hook, "fentry/tcp_ack_update_rtt");
   EXPECT_EQ(scrape->version, "9.9.9");
   EXPECT_DOUBLE_EQ(scrape->agent_start_s, 1500000000);
-  EXPECT_DOUBLE_EQ(scrape->unreadable, 6);
+  EXPECT_DOUBLE_EQ(scrape->unreadable, 8);
   EXPECT_DOUBLE_EQ(scrape->watched, 2);
   ASSERT_EQ(scrape->processes.size(), 2u);
   const ProcessScrape& rank = scrape->processes[0];
