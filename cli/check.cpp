@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "cli/check_report.h"
 #include "cli/ending.h"
 #include "cli/flags.h"
@@ -278,6 +279,7 @@ int check(std::span<const std::string_view> arguments) {
   const Result<http::ListenAddress> address = http::parse_listen_address(flags->listen_address);
   if (!address) return refuse(kWrongUsage, address.error());
   std::signal(SIGPIPE, SIG_IGN);
+  log::set_level(log::Level::error);  // what the scanner would log is in the report
   raise_open_files();
 
   CheckFacts facts;

