@@ -4,7 +4,7 @@ nobody reads, a seccomp filter.
 
     start_test.py KITTY
 
-Needs root. Runs in a network namespace of its own. Exit status 0 when every case holds; each prints what it saw.
+Needs root. Runs in network and pid namespaces of its own. Exit status 0 when every case holds; each prints what it saw.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import time
 
 sys.dont_write_bytecode = True  # the checkout stays clean
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from lab import Agent, Failure, Missing, expect, fetch, isolate, parse_exposition, run_cases  # noqa: E402
+from lab import OWN_PIDS, Agent, Failure, Missing, expect, fetch, isolate, parse_exposition, run_cases  # noqa: E402
 
 PORT = 9440
 LOW_PORT = 80
@@ -106,7 +106,7 @@ def low_port(kitty):
         said = check(kitty, f"--web.listen-address=127.0.0.1:{LOW_PORT}", prefix=prefix)
         works = f"serving on 127.0.0.1:{LOW_PORT}" in said["works"]
         expect(works == served, f"{who}: check says {said['works']} and not {said['does_not']}")
-        expect(("cap_net_bind_service" in said["fix"].lower()) == (not served), f"{who}: to fix: {said['fix']}")
+        expect(("net_bind_service" in said["fix"].lower()) == (not served), f"{who}: to fix: {said['fix']}")
         if not served:
             done = subprocess.run([*prefix, kitty, f"--web.listen-address=127.0.0.1:{LOW_PORT}"], stdin=subprocess.DEVNULL,
                                   capture_output=True, text=True, timeout=SLACK_S)  # fmt: skip
@@ -255,12 +255,12 @@ def main():
         under_seccomp(int(sys.argv[2]), sys.argv[3:])
     parser = argparse.ArgumentParser()
     parser.add_argument("kitty")
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)  # of the network namespace
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)  # of the namespaces
     given = parser.parse_args()
     if os.geteuid() != 0:
         print("SKIP: root is missing")
         return 77
-    isolate(given.inside, "--net")
+    isolate(given.inside, "--net", *OWN_PIDS)
     kitty = os.path.abspath(given.kitty)
     cases = [low_port, port_zero, closed_streams, full_stderr, start_time, seccomp]
     return run_cases((case.__name__, lambda case=case: case(kitty)) for case in cases)
