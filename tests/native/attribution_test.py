@@ -493,7 +493,7 @@ def exec(stage):
     for rank, seen_before in (("3", False), ("4", True)):
         child = stage.fork(launcher)
         if seen_before:
-            stage.wait_shown(child, role="launcher")
+            stage.wait_shown(child, role="worker")
         since = time.monotonic()
         ranked = stage.exec(child, rank, {"KITTY_WATCH": "1", "RANK": rank, "JOB_NAME": JOB, "WORLD_SIZE": "9"})
         scrape = stage.wait_shown(ranked, role="rank", world_size="9")

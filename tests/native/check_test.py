@@ -294,7 +294,7 @@ def watched(kitty):
         seen = Outcome(kitty)
     found = {process["pid"]: process for process in seen.json["watched"]}
     expect({one.pid, two.pid} <= found.keys(), f"not found:\n{seen.text}")
-    expect(found[two.pid]["job"].startswith("gpt\x1b[2J\n2x"), f"{found[two.pid]}")
+    expect(found[two.pid]["job"].startswith("gpt\ufffd[2J\ufffd2x"), f"{found[two.pid]}")
     own = os.stat("/proc/self/ns/net").st_ino
     process = found[one.pid]
     wanted = {"pid": one.pid, "rank": "5", "job": "demo", "comm": "sleep", "netns": own, "netns_shared": True}
