@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collector/shares.h"
@@ -23,12 +24,33 @@ inline constexpr size_t kMaxWatchedProcesses = 1024;
 inline constexpr size_t kMaxOwnedSockets = KITTY_MAX_OWNED_FLOWS;
 inline constexpr size_t kMaxLocalAddresses = 64;  // of one process
 
+// What a rank that kitty has made up begins with: no launcher's does.
+inline constexpr char kOwnRankMark = '?';
+
+// A rank as one launcher's variables have it.
+struct RankClaim {
+  std::string_view variable;  // of static storage
+  std::string value;          // empty: LOCAL_RANK alone, which is none yet
+  std::string local_rank;
+  std::string world_size;
+  std::string stamp;  // what else that launcher set: the same rank with another one was set anew
+
+  friend bool operator==(const RankClaim&, const RankClaim&) = default;
+  // Only ranks have both: a pod's or a node's RANK comes alone.
+  [[nodiscard]] bool is_workers_own() const { return variable == "RANK" && !local_rank.empty(); }
+};
+
 // From the environment at first sight; absent variables are empty. Precedence: identity.h.
 struct RankLabels {
   std::string rank;
   std::string job;
   std::string local_rank;
   std::string world_size;
+  std::string node_rank = {};
+  std::string local_world_size = {};   // ranks on this node
+  std::string_view rank_from = {};     // the variable; of static storage; empty where there is no rank
+  std::vector<RankClaim> claims = {};  // of all launchers, `rank` first
+  bool by_torchrun = false;            // it, or what it comes from, was started by torchrun
   friend bool operator==(const RankLabels&, const RankLabels&) = default;
 };
 
@@ -55,6 +77,7 @@ struct OwnedSocket {
 struct WatchedProcess {
   procfs::ProcessId id;
   uid_t uid = kUnknownUid;  // real: who started it
+  pid_t parent = 0;         // when it was first seen
   std::string comm;
   RankLabels labels;
   std::string container_id;
@@ -73,6 +96,7 @@ struct WatchedProcess {
   // forked DataLoader worker. It has one line, its identity, and costs next to nothing.
   bool is_worker = false;
 
+  // Roles::assign() leaves no launcher a rank.
   [[nodiscard]] bool is_launcher() const { return labels.rank.empty() && !is_worker; }
 };
 

@@ -396,7 +396,7 @@ void Scanner::start_watching(pid_t pid, const Known& known, ProcessReader::Answe
   ProcessReader::Details& details = *answer.details;
   Watched watched;
   watched.program = answer.program;
-  watched.parent = details.parent;
+  watched.parent = watched.process.parent = details.parent;
   watched.inode = details.inode;
   watched.owner = known.owner;
   watched.inherits = watched.process.is_worker = known.inherits;
@@ -475,7 +475,7 @@ void Scanner::pass_sockets() {
   tell_workers();
 }
 
-std::shared_ptr<const ProcessState> Scanner::snapshot() const {
+std::shared_ptr<const ProcessState> Scanner::snapshot() {
   auto state = std::make_shared<ProcessState>();
   ScanReport& report = state->report;
   report = report_;
@@ -504,6 +504,7 @@ std::shared_ptr<const ProcessState> Scanner::snapshot() const {
   std::ranges::sort(state->processes, {}, [](const WatchedProcess& process) { return process.id.pid; });
   owners_.describe(*state, left_out);
   report.left_out = who_left_out_most(left_out);
+  roles_.assign(state->processes);
   return state;
 }
 

@@ -16,6 +16,7 @@
 #include "collector/hang.h"
 #include "collector/process_reader.h"
 #include "collector/process_state.h"
+#include "collector/roles.h"
 #include "collector/shares.h"
 #include "collector/socket_owners.h"
 
@@ -52,7 +53,8 @@ class Scanner {
   bool drop_dead();
   // What the sockets are connected to and have queued (SocketOwners::pass).
   void pass_sockets();
-  [[nodiscard]] std::shared_ptr<const ProcessState> snapshot() const;
+  // Who is a rank is told anew (Roles).
+  [[nodiscard]] std::shared_ptr<const ProcessState> snapshot();
   // Of these a thread of ours still waits in the kernel.
   [[nodiscard]] std::vector<StuckProcess> waited_for() const;
   // Ends what another thread does here within milliseconds; nothing more is read afterwards. Thread-safe.
@@ -122,6 +124,7 @@ class Scanner {
   const uint64_t agent_start_ticks_;
   std::unique_ptr<Expendable> reads_;
   SocketOwners owners_;
+  Roles roles_;
   std::unordered_map<pid_t, Known> known_;
   std::unordered_map<pid_t, Watched> watched_;
   std::vector<ListingReader::Entry> listing_;  // of the latest discovery

@@ -62,7 +62,10 @@ TEST_F(ScannerTest, FindsOnlyTheWatchedAndForgetsTheDead) {
   const pid_t pid = watched.pid();
   const WatchedProcess* process = scan(pid);
   ASSERT_NE(process, nullptr);
-  EXPECT_EQ(process->labels, (RankLabels{"3", "job a", "", "4"}));
+  EXPECT_EQ(process->labels.rank, "3");
+  EXPECT_EQ(process->labels.job, "job a");
+  EXPECT_EQ(process->labels.local_rank, "");
+  EXPECT_EQ(process->labels.world_size, "4");
   EXPECT_EQ(process->comm, "sleep");
   EXPECT_EQ(process->uid, getuid());
   EXPECT_NE(process->netns, 0U);
@@ -99,7 +102,8 @@ TEST_F(ScannerTest, AnExecBringsItsOwnLabelsOrEndsTheWatching) {
       {"PATH=/usr/bin:/bin", "KITTY_WATCH=1", "JOB_NAME=j"});
   const WatchedProcess* process = scan(child.pid());
   ASSERT_NE(process, nullptr);
-  EXPECT_EQ(process->labels, (RankLabels{"", "j", "", ""}));
+  EXPECT_EQ(process->labels.rank, "");
+  EXPECT_EQ(process->labels.job, "j");
   const procfs::ProcessId id = process->id;
   const auto eventually = [&](auto&& met) {
     for (int i = 0; i < 100 && !met(process); ++i) {
