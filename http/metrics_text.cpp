@@ -94,6 +94,7 @@ void MetricsText::label(const collector::ProcessState& state) {
                             {"world_size", process.labels.world_size},
                             {"netns", decimal(process.netns, netns)},
                             {"role", role_of(process)},
+                            {"rank_from", process.labels.rank_from},
                             {"start_time_ticks", decimal(process.id.start_time_ticks, start)},
                             {"container_id", process.container_id},
                             {"pod_uid", process.pod_uid}};

@@ -49,6 +49,7 @@ struct Fixture {
     rank.uid = 1000;
     rank.comm = "python3";
     rank.labels = {"2", "gpt2-ddp", "0", "4"};
+    rank.labels.rank_from = "RANK";
     rank.netns = 4026531840;
     rank.addresses = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 2},
                       {0xfd, 0x79, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
