@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cli/text.h"
+#include "collector/roles.h"
 
 namespace kitty::cli {
 
@@ -356,6 +357,14 @@ void summarize_procfs(const CheckFacts& facts, CheckSummary& summary) {
     add(summary.lost, {"sockets of "sv, Digits(count).view(), " of the watched: they may not be traced"sv});
   if (hides_processes(facts))
     add(summary.lost, {"ranks of other users: hidepid="sv, procfs.hidepid, " hides them"sv});
+  const auto made_up = static_cast<uint64_t>(
+      std::ranges::count(facts.state->processes, collector::kFromOrder,
+                         [](const WatchedProcess& process) { return process.labels.rank_from; }));
+  if (made_up != 0) {
+    add(summary.lost, {"the ranks of "sv, Digits(made_up).view(),
+                       " processes, numbered ?0, ?1, ... instead: set RANK, or LOCAL_RANK, NODE_RANK and "
+                       "LOCAL_WORLD_SIZE, before each starts"sv});
+  }
   if (report.dropped_processes != 0) {
     add(summary.lost, {Digits(report.dropped_processes).view(), " watched processes beyond the limit"sv,
                        whose(report, &collector::LeftOut::processes)});

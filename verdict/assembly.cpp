@@ -173,7 +173,7 @@ class Assembler {
     measure(job);
     find_blind_spots(job);
     return {.job = std::move(job),
-            .ranks = all_ranks_.size(),
+            .ranks = all_ranks_.size() + made_up_.size(),
             .has_window = whole_ > 0,
             .problem = problem(),
             .any_hook = any_hook(),
@@ -209,8 +209,13 @@ class Assembler {
   void leave_out_contested_ranks() {
     std::map<std::string_view, std::map<Place, const RankWindow*>> claims;
     for (const RankWindow* rank : ranks_) {
-      all_ranks_.insert(rank->rank);
       nodes_.insert(rank->node);
+      // Each agent counts by itself: nobody else claims the same.
+      if (is_made_up(rank->rank)) {
+        made_up_.emplace(rank->node, rank->rank);
+        continue;
+      }
+      all_ranks_.insert(rank->rank);
       const bool claims_it = rank->present && !(rank->addresses.empty() && rank->peers.empty());
       if (claims_it) claims[rank->rank].try_emplace(place_of(*rank), rank);
     }
@@ -326,11 +331,12 @@ class Assembler {
   std::vector<size_t> unit_of_;  // parallel to ranks_
   std::set<size_t> nodes_;
   Ranks all_ranks_;
-  std::set<std::string_view> contested_;      // ranks claimed at several places
-  Ranks anybodies_;                           // ranks all of whose addresses are
-  std::map<std::string, size_t> unit_at_;     // address -> unit; kNobody: of several
-  std::map<std::string_view, Place> places_;  // address -> where it was last claimed
-  std::string foreign_;                       // an address that gets data and is no rank's
+  std::set<std::pair<size_t, std::string_view>> made_up_;  // by node
+  std::set<std::string_view> contested_;                   // ranks claimed at several places
+  Ranks anybodies_;                                        // ranks all of whose addresses are
+  std::map<std::string, size_t> unit_at_;                  // address -> unit; kNobody: of several
+  std::map<std::string_view, Place> places_;               // address -> where it was last claimed
+  std::string foreign_;                                    // an address that gets data and is no rank's
   bool shares_ = false;
   std::vector<std::string> blind_spots_;
   bool incomplete_ = false;
@@ -353,10 +359,17 @@ void Assembler::find_left_out(const NodeWindow& node) {
 void Assembler::find_blind_spots(const Job& job) {
   uint64_t world = 0;
   for (const RankWindow* rank : ranks_) world = std::max(world, rank_number(rank->world_size).value_or(0));
-  if (world > all_ranks_.size()) {
+  if (const size_t seen = all_ranks_.size() + made_up_.size(); world > seen) {
     incomplete_ = true;
-    say(print("%zu of %llu ranks seen (%s)", all_ranks_.size(), static_cast<unsigned long long>(world),
-              join_ranks(all_ranks_).c_str()));
+    std::string which = join_ranks(all_ranks_);
+    if (!made_up_.empty()) which += print("%s%zu without a rank", which.empty() ? "" : ", ", made_up_.size());
+    say(print("%zu of %llu ranks seen (%s)", seen, static_cast<unsigned long long>(world), which.c_str()));
+  }
+  if (!made_up_.empty()) {
+    say(print(
+        "%zu processes have no rank in their environment and are numbered ?0, ?1, ... on each node by when "
+        "they started: set RANK, or LOCAL_RANK, NODE_RANK and LOCAL_WORLD_SIZE, before each starts",
+        made_up_.size()));
   }
   const bool any_active =
       std::ranges::any_of(job.units, [](const UnitEvidence& unit) { return unit.active_links > 0; });

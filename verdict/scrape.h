@@ -28,6 +28,9 @@ struct PeerScrape {
   std::optional<double> queue_bytes;
 };
 
+// Whether an agent has made the rank up, by the order of processes on its node: another node has the same.
+[[nodiscard]] inline bool is_made_up(std::string_view rank) { return rank.starts_with('?'); }
+
 struct ProcessScrape {
   std::string pid, rank, job;
   bool identified = false;  // kitty_process_info was there

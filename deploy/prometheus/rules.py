@@ -208,7 +208,9 @@ class Rules:
 
     def map_units(self):
         info = 'kitty_process_info{role="rank"}'
-        connected = f"({info} and on ({self.P}) kitty_process_address_info)"
+        # Each agent numbers what has no rank (?0, ?1, ...) by itself: nobody else claims the same.
+        claiming = 'kitty_process_info{role="rank", rank!~"[?].*"}'
+        connected = f"({claiming} and on ({self.P}) kitty_process_address_info)"
         self.record(
             "kitty:contested_rank",
             "Ranks that processes with connections claim in several network namespaces: one of them is not what it "

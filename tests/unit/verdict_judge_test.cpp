@@ -743,6 +743,24 @@ TEST(Judge, LaunchersAreNoRanks) {
   EXPECT_EQ(verdicts[0].kind, Kind::healthy);
 }
 
+// Each agent numbers what has no rank by itself: equal numbers of two nodes are two ranks.
+TEST(Judge, MadeUpRanksOfTwoNodesAreDifferent) {
+  Scenario scenario = Scenario::ring(4);
+  for (ScenarioRank& rank : scenario.ranks) rank.rank = "?0";
+  scenario.both_ways(2, [](Sent& f) { slow(f); });
+  JobVerdict verdict = scenario.judged();
+  EXPECT_EQ(verdict.ranks, 4u);
+  EXPECT_FALSE(verdict.incomplete);
+  EXPECT_EQ(verdict.named(), "rank ?0 (node n2)");
+  EXPECT_TRUE(says(verdict.blind_spots, "4 processes have no rank in their environment"));
+  EXPECT_TRUE(says(verdict.blind_spots, "set RANK, or LOCAL_RANK, NODE_RANK and LOCAL_WORLD_SIZE"));
+
+  scenario.world_size = "8";
+  verdict = scenario.judged();
+  EXPECT_TRUE(verdict.incomplete);
+  EXPECT_TRUE(says(verdict.blind_spots, "4 of 8 ranks seen (4 without a rank)"));
+}
+
 TEST(Judge, ThresholdsAreSettable) {
   Scenario scenario = Scenario::ring(4);
   scenario.both_ways(2, [](Sent& f) { slow(f, 2); });
