@@ -302,7 +302,8 @@ def peers(kitty, program):
                 continue
             compared += 1
             for own, by_peer in pairs:
-                value, over_peers = scrape.value(own, **labels), total(scrape, by_peer, **labels)
+                # A histogram has no series before its first sample.
+                value, over_peers = scrape.value(own, **labels) or 0, total(scrape, by_peer, **labels) or 0
                 expect(value == over_peers, f"{own} {value:.0f}, but {by_peer} adds up to {over_peers:.0f}")
         last = agent.scrapes[-1]
         series = last.find("kitty_peer_segments_sent_total", **labels)

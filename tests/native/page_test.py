@@ -32,7 +32,7 @@ LIMIT_S = 30  # for a machine that is busy with other tests
 JOB = f"page-test-{os.getpid()}"
 HOSTILE = f"{JOB}<script>document.title='taken'</script>\"'\\n\n\\<b>\u2028\u202e&lt;"
 SHOWN = re.sub("[\n\u2028\u202e]", "\ufffd", HOSTILE)
-SHOWN = re.compile(r"(?:0|[1-9][0-9.,]*)(?:k|M)?(?: (?:\u00b5s|ms|s|B|KB|MB))?")
+FIGURE = re.compile(r"(?:0|[1-9][0-9.,]*)(?:k|M)?(?: (?:\u00b5s|ms|s|B|KB|MB))?")
 
 
 def pipe():
@@ -226,7 +226,7 @@ def figures(stage, browser, screenshots):
         expect(re.fullmatch(r"pid \d+ python3\S*", row[1]), f"expected pid and comm, seen {row}")
         units = [None if hook == "none" else "s", "", "", "B"]
         for value, unit in zip(row[2:], units, strict=True):
-            expect(unit is None or (SHOWN.fullmatch(value) and value.endswith(unit)), f"not a figure: {value!r}: {row}")
+            expect(unit is None or (FIGURE.fullmatch(value) and value.endswith(unit)), f"not a figure: {value!r}: {row}")
     text = browser.text()
     expect(f"job {JOB} 2 ranks on this node of 16" in text, f"expected the job's line in:\n{text}")
     expect("1 more without connections" in text, f"expected the idle process folded in:\n{text}")
