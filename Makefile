@@ -28,7 +28,7 @@ PACKAGES_IMAGE := buildah
 DISTS          := x86_64 aarch64
 PACKAGES_DIST  := python3 $(foreach a,$(filter-out $(HOST),$(DISTS)),g++-$(subst _,-,$(a))-linux-gnu)
 
-PACKAGES_LONG  := $(PACKAGES_DIST) qemu-user qemu-system-arm
+PACKAGES_LONG  := $(PACKAGES_DIST) qemu-user qemu-system-arm slurm-wlm munge
 
 # What a binary would say of where it was built: cpp-httplib's assertions, the BPF object's line table.
 NOPATHS  := -ffile-prefix-map=$(HTTPLIB)/=

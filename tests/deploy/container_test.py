@@ -354,8 +354,9 @@ def missing_capability(engine):
 
         def first_scrape(*without):
             with host_agent(engine, without=without) as (agent, _):
-                # Processes are looked for before the first answer.
-                scrape = agent.wait("a first scrape", lambda s: s.find("kitty_rtt_hook_info"), FIND_LIMIT_S)
+                # It answers before it has looked for processes.
+                listed = lambda s: s.value("kitty_collector_success", collector="processes") == 1  # noqa: E731
+                scrape = agent.wait("a scrape with processes listed", listed, FIND_LIMIT_S)
                 return scrape, agent.output()
 
         def is_found(scrape):

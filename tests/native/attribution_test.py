@@ -412,7 +412,8 @@ def from_place(place):
     """The names from that place on, each with its own value: the first of them wins."""
     ranks = {name: str(RANK_NAMES.index(name)) for name in RANK_NAMES[place:]}
     jobs = {name: name.lower() for name in JOB_NAMES[place:]}
-    return {"KITTY_WATCH": "1", **ranks, **jobs}, next(iter(ranks.values()), ""), next(iter(jobs.values()), "")
+    # A process number of Slurm's is a rank in a step, not in a batch script.
+    return {"KITTY_WATCH": "1", "SLURM_STEP_ID": "0", **ranks, **jobs}, next(iter(ranks.values()), ""), next(iter(jobs.values()), "")
 
 
 # One process for every line: its environment, and the rank and the job it means; None: not to be shown.
