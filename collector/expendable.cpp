@@ -130,7 +130,7 @@ void Expendable::Job::finish(size_t number) {
 
 void* Expendable::Worker::main(void* given) {
   const std::unique_ptr<std::shared_ptr<Worker>> owned(static_cast<std::shared_ptr<Worker>*>(given));
-  const std::shared_ptr<Worker> self = *owned;
+  const std::shared_ptr<Worker> self = *owned;  // NOLINT(performance-unnecessary-copy-initialization)
   for (;;) {
     std::shared_ptr<Job> job;
     {
@@ -177,7 +177,7 @@ std::optional<size_t> Turns::next() {
 bool Turns::may_hang(const Subject& subject, size_t most) {
   const std::scoped_lock lock(job_->mutex);
   worker_->subject = subject;
-  Expendable::Job::Item& item = job_->items[*item_];
+  Expendable::Job::Item& item = job_->items[*item_];  // NOLINT(bugprone-unchecked-optional-access)
   if (item.state == State::in_hand) {
     item.owner = subject.owner;
     if (job_->hung->has_room(subject.owner, most)) return true;
@@ -193,7 +193,7 @@ bool Turns::may_hang(const Subject& subject, size_t most) {
 
 void Turns::goes_on() {
   const std::scoped_lock lock(job_->mutex);
-  job_->items[*item_].began_ns = monotonic_ns();
+  job_->items[*item_].began_ns = monotonic_ns();  // NOLINT(bugprone-unchecked-optional-access)
 }
 
 Expendable::Expendable(Limits limits) : limits_(limits), hung_(std::make_shared<Hung>(limits.hung_reads)) {}

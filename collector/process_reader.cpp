@@ -100,7 +100,7 @@ ProcessReader::Answer ProcessReader::read_held(const Request& request, Turns& tu
   Answer answer;
   answer.owner = request.owner.value_or(0);
   const procfs::ProcessId& id = request.held->id();
-  Subject subject{.owner = answer.owner, .start_time_ticks = id.start_time_ticks};
+  const Subject subject{.owner = answer.owner, .start_time_ticks = id.start_time_ticks};
   if (!turns.may_hang(subject, 2 * kMaxHungReadsOfUser)) return answer;
   const auto stat = request.held->read_stat(buffer_);
   if (!stat) {

@@ -91,7 +91,8 @@ Addresses addresses_of(const WatchedProcess& process, procfs::IpAddress Connecti
     if (socket.connected) list.push_back(socket.connection.*end);
   }
   std::ranges::sort(list);
-  list.erase(std::ranges::unique(list).begin(), list.end());
+  const auto doubles = std::ranges::unique(list);
+  list.erase(doubles.begin(), doubles.end());
   return list;
 }
 
@@ -219,11 +220,13 @@ class Family {
       const bool is_lead = !locals.empty() && *locals.begin() == 1 && nodes_[parent].unranked;
       const uint64_t size = locals.size() + (is_lead ? 1 : 0);
       const bool whole = locals.size() == children.size() && *locals.rbegin() == size - 1;
-      const bool agreed = nodes.size() == 1 && *nodes.begin() && worlds.size() == 1 &&
-                          (!*worlds.begin() || **worlds.begin() % size == 0);
+      const bool agreed =
+          nodes.size() == 1 && *nodes.begin() && worlds.size() == 1 &&
+          (!*worlds.begin() || **worlds.begin() % size == 0);  // NOLINT(bugprone-unchecked-optional-access)
       if (!whole || !agreed) continue;
-      const uint64_t first = **nodes.begin() * size;
+      const uint64_t first = **nodes.begin() * size;  // NOLINT(bugprone-unchecked-optional-access)
       for (const size_t child : children)
+        // NOLINTNEXTLINE(bugprone-unchecked-optional-access)
         give(nodes_[child], first + *rank_number(nodes_[child].claim->local_rank));
       if (is_lead) give(nodes_[parent], first);
     }
@@ -392,7 +395,7 @@ void Roles::assign(std::vector<WatchedProcess>& processes) {
     node.numbered = known.number.has_value();
   }
   family.tell();
-  for (Node& node : family.nodes()) {
+  for (const Node& node : family.nodes()) {
     Known& known = known_[node.process->id];
     if (!node.numbered) {
       known.number.reset();

@@ -91,7 +91,7 @@ void Scanner::give_up_one(uid_t uid) {
     if (least == watched_.end() || worth(it->second) < worth(least->second)) least = it;
   }
   if (least == watched_.end()) return;
-  Watched& watched = least->second;
+  const Watched& watched = least->second;
   say("process given up: its user has more than a fair share", watched.process);
   places_.give_up(uid, watched.process.is_worker);
   Known& known = known_[least->first];

@@ -155,7 +155,7 @@ void SocketOwners::list_descriptors(Holders holders, bool all) {
   for (size_t i = 0; i < asked.size(); ++i) {
     if (outcome_.ends[i] != ReadEnd::read) continue;
     Listing& listing = *asked[i];
-    DescriptorReader::Answer& answer = batch->answers[i];
+    const DescriptorReader::Answer& answer = batch->answers[i];
     listing.hang.end();
     if (answer.unchanged) {
       ++listing.age;
@@ -252,8 +252,10 @@ void SocketOwners::claim_for(const Claimant& claimant) {
   std::unordered_set<uint64_t> followed;  // a socket may be at several descriptors
   for (const Listed& listed : shared ? std::span(listing.sockets) : std::span<Listed>())
     if (sockets_.contains(listed.inode) && !is_elders(listed.inode)) followed.insert(listed.inode);
+  // NOLINTBEGIN(misc-const-correctness): counted down below
   uint64_t old_places = std::min<uint64_t>(claimant.quota, followed.size());
   uint64_t new_places = claimant.quota - old_places;
+  // NOLINTEND(misc-const-correctness)
   for (const Listed& listed : listing.sockets) {
     if (is_elders(listed.inode)) continue;
     ++listing.owned;
