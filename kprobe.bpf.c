@@ -13,9 +13,12 @@
 #define SEC(name) __attribute__((section(name), used))
 #define INLINE static inline __attribute__((always_inline))
 #define CORE __attribute__((preserve_access_index))
+#define AF_INET 2
 #define AF_INET6 10
-#define TCP_LISTEN 10  // include/net/tcp_states.h
+#define SOCK_STREAM 1
+#define IPPROTO_TCP 6
 #define IPPROTO_MPTCP 262
+#define TCP_LISTEN 10  // include/net/tcp_states.h
 
 // Helpers: numbers from include/uapi/linux/bpf.h (___BPF_FUNC_MAPPER).
 static void* (*map_lookup)(void* map, const void* key) = (void*)BPF_FUNC_map_lookup_elem;
@@ -71,6 +74,7 @@ struct socket_alloc {
 } CORE;
 struct sock {
   struct sock_common __sk_common;
+  __u16 sk_type;
   __u16 sk_protocol;
   struct socket* sk_socket;
 } CORE;
@@ -532,8 +536,9 @@ INLINE __u64 inode_number(struct file* file) {
 
 // Without the socket's lock, as net/tcp reads it (get_tcp4_sock of net/ipv4/tcp_ipv4.c). The time is taken
 // last: nothing in the row is newer than it says.
-INLINE void describe_socket(struct kitty_socket_row* row, struct sock* sk, struct tcp_sock* tp,
-                            const int direct) {
+INLINE void describe_socket(struct kitty_socket_row* row, struct sock* sk) {
+  const int direct = 0;
+  struct tcp_sock* tp = (struct tcp_sock*)sk;
   row->netns = netns_of(sk, direct);
   row->local_port = GET(sk, __sk_common.skc_num);
   row->remote_port = __builtin_bswap16(GET(sk, __sk_common.skc_dport));
@@ -570,7 +575,7 @@ INLINE void list_subflows(struct seq_file* seq, struct kitty_socket_row* row, st
     struct sock* sk = GET(subflow, tcp_sock);
     at = GET(at, next);
     if (!sk) continue;
-    describe_socket(row, sk, (struct tcp_sock*)sk, 0);
+    describe_socket(row, sk);
     row->inode = subflow_key(inode, row->hash);
     row->tx_queue_bytes += unsent;
     unsent = 0;
@@ -582,15 +587,20 @@ INLINE void list_subflows(struct seq_file* seq, struct kitty_socket_row* row, st
   seq_write(seq, row, sizeof *row);
 }
 
-INLINE int is_mptcp(struct sock* sk) {
-  const int direct = 0;
-  return FIELD_EXISTS(sk->sk_protocol) && GET(sk, sk_protocol) == IPPROTO_MPTCP;
+INLINE int is_stream_of(struct sock* sk, __u16 protocol) {
+  const int direct = 1;
+  const __u16 family = GET(sk, __sk_common.skc_family);
+  return (family == AF_INET || family == AF_INET6) && GET(sk, sk_type) == SOCK_STREAM &&
+         GET(sk, sk_protocol) == protocol;
 }
 
 // Called for each descriptor of the process, and once more, with neither task nor file, at the end. Rows that
 // no longer fit into the iterator's buffer are taken back, all of one file, and the kernel calls again for
 // the same file once user space has emptied it (kernel/bpf/bpf_iter.c, bpf_seq_read): bpf_seq_write's result
 // needs no check, and rows are never cut by the buffer. Returning anything but 0 would end the run.
+//
+// The verifier of some kernels (6.18.44) does not trust `sk` of a socket, so that no helper takes it. What
+// bpf_skc_to_tcp_sock looks at (net/core/filter.c) is looked at here; the rest is read with probe reads.
 INLINE int list_file(__u64* args, const int subflows) {
   struct bpf_iter_meta* meta = (struct bpf_iter_meta*)args[0];
   struct task_struct* task = (struct task_struct*)args[1];
@@ -598,12 +608,12 @@ INLINE int list_file(__u64* args, const int subflows) {
   if (!task || !file) return 0;
   struct socket* socket = sock_from_file(file);
   struct sock* sk = socket ? socket->sk : 0;
-  struct tcp_sock* tp = sk ? skc_to_tcp_sock(sk) : 0;
-  const int of_subflows = sk && !tp && is_mptcp(sk);
-  if (!tp && !of_subflows && meta->seq_num) return 0;
+  const int of_tcp = sk && is_stream_of(sk, IPPROTO_TCP);
+  const int of_subflows = sk && is_stream_of(sk, IPPROTO_MPTCP);
+  if (!of_tcp && !of_subflows && meta->seq_num) return 0;
   struct kitty_socket_row row = {};
   describe_process(&row, task);
-  if (tp || of_subflows) {
+  if (of_tcp || of_subflows) {
     row.inode = inode_number(file);
     row.flags = handed_flag(file, task);
   }
@@ -621,7 +631,7 @@ INLINE int list_file(__u64* args, const int subflows) {
   } else if (of_subflows) {
     row.flags |= KITTY_ROW_UNSEEN;
   }
-  if (tp) describe_socket(&row, sk, tp, 1);
+  if (of_tcp) describe_socket(&row, sk);
   seq_write(meta->seq, &row, sizeof row);
   return 0;
 }

@@ -219,6 +219,22 @@ TEST_F(SocketRowsTest, IPv6AddressesAreWhole) {
   EXPECT_EQ(memcmp(row.remote, &in6addr_loopback, sizeof row.remote), 0);
 }
 
+// Another family's protocol of the same number, and TCP's number on a socket that is none.
+TEST_F(SocketRowsTest, SocketsThatOnlyLookLikeTcpAreNoRows) {
+  const Fd xfrm(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_TCP));
+  const Fd raw(socket(AF_INET, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_TCP));
+  const Fd udp(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const Fd local(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const Fd tcp(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!raw) GTEST_SKIP() << "no raw socket: " << errno_text(errno);
+  ASSERT_TRUE(udp && local && tcp);
+  const auto rows = list(getpid());
+  for (const Fd* fd : {&xfrm, &raw, &udp, &local}) {
+    if (*fd) EXPECT_FALSE(rows.contains(inode_of(*fd))) << inode_of(*fd);
+  }
+  EXPECT_TRUE(rows.contains(inode_of(tcp)));
+}
+
 // A kernel without MPTCP, and one that was told not to use it.
 std::optional<TcpPair> mptcp_pair() {
   TcpPair pair(IPPROTO_MPTCP);
