@@ -100,6 +100,11 @@ struct Expendable::Job {
     closed = false;
     late = 0;
   }
+  // Whether a worker has it still, perhaps with a read that hangs.
+  [[nodiscard]] bool is_in_use() {
+    const std::scoped_lock lock(mutex);
+    return workers != 0;
+  }
   [[nodiscard]] bool has_more() const { return next < items.size(); }
   // An item's read has returned. With the mutex held.
   void finish(size_t number);
@@ -263,7 +268,7 @@ void Expendable::run(const std::shared_ptr<Batch>& batch, Outcome& outcome,
   outcome.left.clear();
   outcome.refused = 0;
   if (batch->size() == 0) return;
-  if (!job_ || job_->workers != 0) {
+  if (!job_ || job_->is_in_use()) {
     const std::scoped_lock lock(mutex_);
     job_ = std::make_shared<Job>();
     job_->hung = hung_;

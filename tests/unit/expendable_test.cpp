@@ -182,6 +182,8 @@ TEST_F(ExpendableTest, ARunEndsWhenItIsCancelled) {
   EXPECT_EQ(outcome_.refused, 3U) << "from then on nothing is read";
 }
 
+// ThreadSanitizer's own operator new cannot be replaced by one that counts.
+#if !__has_feature(thread_sanitizer)
 TEST_F(ExpendableTest, ABatchAskedAgainTakesNothingFromTheHeap) {
   Expendable reads({.late_after = seconds(300), .stuck_after = seconds(300)});
   const auto asked = batch(20);
@@ -191,6 +193,7 @@ TEST_F(ExpendableTest, ABatchAskedAgainTakesNothingFromTheHeap) {
   EXPECT_EQ(allocations.count(), 0U);
   EXPECT_TRUE(outcome_.complete());
 }
+#endif
 
 }  // namespace
 }  // namespace kitty::collector
