@@ -200,7 +200,7 @@ bool SocketOwners::list_these(Holders holders, bool all) {
       by_descriptors.push_back(holder);
     }
   }
-  list_descriptors(by_descriptors, all);
+  if (!by_descriptors.empty()) list_descriptors(by_descriptors, all);
   return !due.empty();
 }
 
