@@ -387,7 +387,15 @@ bool is_launcher_name(std::string_view comm) {
 void Roles::assign(std::vector<WatchedProcess>& processes) {
   ++calls_;
   Family family(processes);
-  std::map<std::pair<std::string_view, uid_t>, std::set<unsigned>> taken;  // by job and user
+  struct Numbers {
+    std::set<unsigned> taken;
+    bool grows = false;    // a process was to be numbered for the first time
+    bool overdue = false;  // one has waited long enough
+  };
+  std::map<std::pair<std::string_view, uid_t>, Numbers> jobs;  // by job and user
+  const auto numbers_of = [&](const Node& node) -> Numbers& {
+    return jobs[{node.process->labels.job, node.process->uid}];
+  };
   for (Node& node : family.nodes()) {
     Known& known = known_[node.process->id];
     known.seen = calls_;
@@ -399,17 +407,24 @@ void Roles::assign(std::vector<WatchedProcess>& processes) {
     Known& known = known_[node.process->id];
     if (!node.numbered) {
       known.number.reset();
+      known.waits = 0;
     } else if (known.number) {
-      taken[{node.process->labels.job, node.process->uid}].insert(*known.number);
+      numbers_of(node).taken.insert(*known.number);
+    } else {
+      Numbers& numbers = numbers_of(node);
+      numbers.grows = numbers.grows || known.waits == 0;
+      numbers.overdue = numbers.overdue || known.waits >= kMostWaits;
+      ++known.waits;
     }
   }
   for (Node& node : family.nodes()) {
     Known& known = known_[node.process->id];
-    if (node.numbered && !known.number) {
-      std::set<unsigned>& numbers = taken[{node.process->labels.job, node.process->uid}];
+    const bool newcomer = node.numbered && !known.number;
+    if (newcomer && (!numbers_of(node).grows || numbers_of(node).overdue)) {
+      std::set<unsigned>& taken = numbers_of(node).taken;
       unsigned number = 0;
-      while (numbers.contains(number)) ++number;
-      numbers.insert(number);
+      while (taken.contains(number)) ++number;
+      taken.insert(number);
       known.number = number;
     }
     if (known.number) {
@@ -418,6 +433,7 @@ void Roles::assign(std::vector<WatchedProcess>& processes) {
       node.unranked = false;
     }
     set_rank(node.process->labels, node);
+    if (newcomer) node.process->labels.rank_from = kFromOrder;
   }
   std::erase_if(known_, [this](const auto& entry) { return entry.second.seen != calls_; });
 }

@@ -30,20 +30,25 @@
 
 namespace kitty::collector {
 
-// What a numbered rank is said to be from, and one that descendants told.
+// Those to be numbered wait until a call brings no other one of their job, so that ranks that connect one
+// after the other are numbered by start all the same; no longer than for so many calls.
+inline constexpr unsigned kMostWaits = 5;
+
+// What a numbered rank is said to be from, also while it waits for its number, and one that descendants told.
 inline constexpr std::string_view kFromOrder = "order";
 inline constexpr std::string_view kFromDescendant = "descendant";
 
 class Roles {
  public:
-  // Puts `labels` right, of any order of processes: a launcher's rank is empty. All that is watched is given
-  // at each call: what is not there has ended.
+  // Puts `labels` right, of any order of processes: a launcher's rank is empty, and that of one that waits
+  // for a number. All that is watched is given at each call: what is not there has ended.
   void assign(std::vector<WatchedProcess>& processes);
 
  private:
   struct Known {
     bool connected = false;  // ever since it has been known
     std::optional<unsigned> number;
+    unsigned waits = 0;  // calls at which it was to be numbered, and was not
     uint64_t seen = 0;
   };
 

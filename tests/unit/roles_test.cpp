@@ -51,6 +51,8 @@ WatchedProcess watched(const Process& process) {
 std::vector<std::pair<pid_t, std::string>> shown(Roles& roles, const std::vector<Process>& processes) {
   std::vector<WatchedProcess> list;
   for (const Process& process : processes) list.push_back(watched(process));
+  std::vector<WatchedProcess> before = list;
+  roles.assign(before);
   roles.assign(list);
   std::vector<std::pair<pid_t, std::string>> result;
   for (const WatchedProcess& process : list) result.emplace_back(process.id.pid, process.labels.rank);
@@ -257,6 +259,32 @@ TEST(Roles, ConnectionOnceSeenCounts) {
   expect_shown(roles, "not any more", {shell, {11, 10, "python3", kStep1, {}, "1"}});
 }
 
+// Ranks that connect within some snapshots of each other have the order they were started in.
+TEST(Roles, NumbersNewcomersOnceNoMoreOfTheJobCome) {
+  Roles roles;
+  const Environment job = {"JOB_NAME=j"}, other = {"JOB_NAME=k"};
+  const auto ranks = [&](const std::vector<Process>& processes) {
+    std::vector<WatchedProcess> list;
+    for (const Process& process : processes) list.push_back(watched(process));
+    roles.assign(list);
+    std::vector<std::string> result;
+    for (const WatchedProcess& process : list) result.push_back(process.labels.rank);
+    return result;
+  };
+  using Ranks = std::vector<std::string>;
+  const Process elder{11, 1, "a", job, {"1>2"}, ""}, younger{12, 1, "a", job, {"1>2"}, ""};
+  const Process unconnected{11, 1, "a", job, {}, ""}, of_other{13, 1, "a", other, {"1>2"}, ""};
+  EXPECT_EQ(ranks({unconnected, younger, of_other}), (Ranks{"", "", ""}));
+  EXPECT_EQ(ranks({elder, younger, of_other}), (Ranks{"", "", "?0"})) << "the other job's wait for nobody";
+  EXPECT_EQ(ranks({elder, younger, of_other}), (Ranks{"?0", "?1", "?0"}));
+  std::vector<Process> crowd = {{20, 1, "a", {"JOB_NAME=c"}, {"1>2"}, ""}};
+  for (unsigned i = 0; i < kMostWaits; ++i) {
+    EXPECT_EQ(ranks(crowd).front(), "");
+    crowd.push_back({static_cast<pid_t>(21 + i), 1, "a", {"JOB_NAME=c"}, {"1>2"}, ""});
+  }
+  EXPECT_EQ(ranks(crowd).front(), "?0") << "though more come each time";
+}
+
 TEST(Roles, SaysWhereARankIsFrom) {
   std::vector<WatchedProcess> list = {
       watched({10, 1, "a", {"OMPI_COMM_WORLD_RANK=1", "JOB_NAME=j"}, {}, ""}),
@@ -295,7 +323,10 @@ TEST(Roles, CrowdIsToldSoon) {
       const auto pid = static_cast<pid_t>(10 + i);
       list.push_back(watched({pid, i == 0 ? 1 : chain ? pid - 1 : 10, "a", {}, {"1>2", "127>127"}, ""}));
     }
-    Roles().assign(list);
+    Roles roles;
+    std::vector<WatchedProcess> before = list;
+    roles.assign(before);
+    roles.assign(list);
     EXPECT_EQ(list.back().labels.rank, "?" + std::to_string(kMaxWatchedProcesses - 1));
   }
 }
