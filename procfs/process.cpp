@@ -6,9 +6,27 @@
 #include <cerrno>
 #include <charconv>
 
+#include "procfs/directory.h"
 #include "procfs/file.h"
+#include "procfs/pids.h"
 
 namespace kitty::procfs {
+
+ReadExpected<Fd> open_living_thread(int pid_dirfd, std::span<char> buffer) {
+  const auto threads = open_at(pid_dirfd, "task", O_DIRECTORY);
+  if (!threads) return std::unexpected(threads.error());
+  Fd living;
+  const ReadResult walk = walk_directory(threads->get(), buffer, [&](const char* name, uint64_t) {
+    if (living || !parse_pid(name)) return;
+    auto thread = open_at(threads->get(), name, O_DIRECTORY);
+    if (!thread) return;
+    std::array<char, kStatBufferBytes> text;
+    const auto stat = procfs::read_stat(thread->get(), text);
+    if (stat && !stat->is_dead()) living = std::move(*thread);
+  });
+  if (living) return living;
+  return std::unexpected(walk.ok() ? ReadResult{ReadStatus::gone, 0} : walk);
+}
 
 ReadExpected<ProcessHandle> ProcessHandle::open(int root, pid_t pid) {
   std::array<char, 16> name{};
@@ -27,10 +45,7 @@ ReadResult ProcessHandle::check() const {
   std::array<char, kStatBufferBytes> buffer;
   const auto stat = read_stat(buffer);
   if (!stat) return stat.error();
-  if (stat->is_dead() || stat->pid != id_.pid || stat->start_time_ticks != id_.start_time_ticks) {
-    return {ReadStatus::gone, 0};
-  }
-  return {};
+  return {is_shown_alive(*stat) ? ReadStatus::ok : ReadStatus::gone, 0};
 }
 
 ReadExpected<ProcessStat> ProcessHandle::read_stat(std::span<char> buffer) const {

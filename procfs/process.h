@@ -26,6 +26,11 @@
 
 namespace kitty::procfs {
 
+// The directory of a thread that has not ended, of the process behind `pid_dirfd`; gone where there is none.
+// `buffer`: kDirectoryBufferBytes. Its files say of the process what the process's own say, which are empty
+// once the main thread has ended.
+[[nodiscard]] ReadExpected<Fd> open_living_thread(int pid_dirfd, std::span<char> buffer);
+
 // Tells a process from all others of this boot; execve(2) does not change it.
 struct ProcessId {
   pid_t pid = 0;
@@ -42,11 +47,23 @@ class ProcessHandle {
   // Of a directory that is open already, and a stat that was read through it.
   [[nodiscard]] static ProcessHandle hold(Fd directory, ProcessId id) { return {std::move(directory), id}; }
 
+  // Of a directory from open_living_thread(), of the process `id`. `thread`: its own number and start time.
+  [[nodiscard]] static ProcessHandle hold_thread(Fd directory, ProcessId id, ProcessId thread) {
+    ProcessHandle handle(std::move(directory), id);
+    handle.shown_ = thread;
+    return handle;
+  }
+
   [[nodiscard]] const ProcessId& id() const { return id_; }
+  [[nodiscard]] bool is_of_thread() const { return shown_ != id_; }
+  // Whether that stat, read through the held directory, is of whom it was opened for, and alive.
+  [[nodiscard]] bool is_shown_alive(const ProcessStat& stat) const {
+    return !stat.is_dead() && ProcessId{stat.pid, stat.start_time_ticks} == shown_;
+  }
   [[nodiscard]] int dirfd() const { return directory_.get(); }
 
-  // ok while the process lives; gone once it is a zombie or no more, or should the directory show another
-  // process than the one that was opened.
+  // ok while the process lives, or the thread that it is held by; gone once that is a zombie or no more, or
+  // should the directory show another than the one that was opened.
   [[nodiscard]] ReadResult check() const;
   // Unless it is known to be gone: a read that failed for want of descriptors does not end a process.
   [[nodiscard]] bool alive() const { return check().status != ReadStatus::gone; }
@@ -68,10 +85,11 @@ class ProcessHandle {
   [[nodiscard]] ReadExpected<Cgroup> read_cgroup(std::span<char> buffer) const;
 
  private:
-  ProcessHandle(Fd directory, ProcessId id) : directory_(std::move(directory)), id_(id) {}
+  ProcessHandle(Fd directory, ProcessId id) : directory_(std::move(directory)), id_(id), shown_(id) {}
 
   Fd directory_;
   ProcessId id_;
+  ProcessId shown_;  // who the directory is of: the process, or a thread of it
 };
 
 }  // namespace kitty::procfs

@@ -13,6 +13,7 @@ constexpr int kState = 1;
 constexpr int kPpid = 2;
 constexpr int kUtime = 12;
 constexpr int kStime = 13;
+constexpr int kThreads = 18;
 constexpr int kStartTime = 20;
 constexpr int kVsize = 21;
 constexpr int kRss = 22;
@@ -60,12 +61,13 @@ std::optional<ProcessStat> parse_stat(std::string_view text) {
       const auto ppid = parse_pid_field(token);
       if (!ppid) return std::nullopt;
       stat.ppid = *ppid;
-    } else if (place == kUtime || place == kStime || place == kStartTime) {
+    } else if (place == kUtime || place == kStime || place == kThreads || place == kStartTime) {
       const auto number = parse_decimal(token);
       if (!number) return std::nullopt;
-      (place == kUtime   ? stat.utime_ticks
-       : place == kStime ? stat.stime_ticks
-                         : stat.start_time_ticks) = *number;
+      (place == kUtime     ? stat.utime_ticks
+       : place == kStime   ? stat.stime_ticks
+       : place == kThreads ? stat.threads
+                           : stat.start_time_ticks) = *number;
     } else if (place == kVsize) {
       stat.vsize_bytes = parse_decimal(token);
     } else if (place == kRss) {

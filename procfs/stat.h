@@ -23,6 +23,7 @@ struct ProcessStat {
   pid_t ppid = 0;         // 0 when the parent lies outside this pid namespace
   uint64_t utime_ticks = 0;
   uint64_t stime_ticks = 0;
+  uint64_t threads = 0;                 // that have not ended; 0 where the kernel does not tell any more
   uint64_t start_time_ticks = 0;        // since boot, in 1/sysconf(_SC_CLK_TCK) s: with the pid, who this is
   std::optional<uint64_t> vsize_bytes;  // absent where the text ends before
   std::optional<uint64_t> rss_pages;
@@ -32,7 +33,11 @@ struct ProcessStat {
   // Likewise of its code and of its stack when it began.
   std::optional<uint64_t> start_code, start_stack;
 
+  // The thread that this is about, which is the main one in /proc/PID/stat, has ended.
   [[nodiscard]] bool is_dead() const { return state == 'Z' || state == 'X' || state == 'x'; }
+  // Other threads go on without the main one, which has called pthread_exit(3). It counts until they end, too
+  // (delay_group_leader of kernel/exit.c).
+  [[nodiscard]] bool lives_by_other_threads() const { return is_dead() && threads > 1; }
 };
 
 // Nothing if the text is not a stat line at least up to the start time. The name ends at the last ")".

@@ -8,6 +8,8 @@
 namespace kitty::procfs {
 namespace {
 
+using namespace std::string_literals;
+
 constexpr std::string_view kNested =
     "42 (x) R 9 9 (y) S 7 42 42 0 -1 4194304 57 0 0 0 0 0 0 0 20 0 1 0 987654 8192 5";
 
@@ -47,6 +49,8 @@ const Case kCases[] = {
      false, ""},
     {"ParentNotANumber", line("bash", "S x 42 42 0 -1 4194304 57 0 0 0 0 0 0 0 20 0 1 0 987654 8192 5\n"),
      false, ""},
+    {"ThreadsNotANumber", line("bash", "S 7 42 42 0 -1 4194304 57 0 0 0 0 0 0 0 20 0 - 0 987654 8192 5\n"),
+     false, ""},
     {"StartNotANumber", line("bash", "S 7 42 42 0 -1 4194304 57 0 0 0 0 0 0 0 20 0 1 0 98x 8192 5\n"), false,
      ""},
     {"StartTooLarge",
@@ -66,9 +70,22 @@ TEST_P(StatTest, Parses) {
   EXPECT_EQ(stat->comm, GetParam().comm);
   EXPECT_EQ(stat->state, 'S');
   EXPECT_EQ(stat->ppid, 7);
+  EXPECT_EQ(stat->threads, 1u);
   EXPECT_EQ(stat->start_time_ticks, 987654u);
   EXPECT_EQ(stat->vsize_bytes, 8192u);
   EXPECT_FALSE(stat->is_dead());
+}
+
+TEST(Stat, AProcessGoesOnWithoutItsMainThreadAndAZombieDoesNot) {
+  const auto lives = [](char state, int threads) {
+    return parse_stat("42 (a) "s + state + " 7 42 42 0 -1 4194304 57 0 0 0 0 0 0 0 20 0 " +
+                      std::to_string(threads) + " 0 987654 0 0\n")
+        ->lives_by_other_threads();
+  };
+  EXPECT_TRUE(lives('Z', 2));
+  EXPECT_FALSE(lives('Z', 1));
+  EXPECT_FALSE(lives('X', 0));
+  EXPECT_FALSE(lives('S', 2));
 }
 
 INSTANTIATE_TEST_SUITE_P(Stat, StatTest, testing::ValuesIn(kCases),
