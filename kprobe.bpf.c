@@ -25,6 +25,7 @@ static void* (*map_lookup)(void* map, const void* key) = (void*)BPF_FUNC_map_loo
 static long (*map_update)(void* map, const void* key, const void* value,
                           __u64 flags) = (void*)BPF_FUNC_map_update_elem;
 static long (*probe_read_kernel)(void* to, __u32 size, const void* from) = (void*)BPF_FUNC_probe_read_kernel;
+static long (*probe_read_user)(void* to, __u32 size, const void* from) = (void*)BPF_FUNC_probe_read_user;
 static __u64 (*ktime_get_ns)(void) = (void*)BPF_FUNC_ktime_get_ns;
 static __u64 (*jiffies64)(void) = (void*)BPF_FUNC_jiffies64;
 static __u64 (*get_current_task)(void) = (void*)BPF_FUNC_get_current_task;
@@ -109,7 +110,9 @@ struct tcp_sock {
   struct tcp_rack rack;
 } CORE;
 
-struct pid_namespace;
+struct pid_namespace {
+  struct ns_common ns;
+} CORE;
 struct upid {
   int nr;
   struct pid_namespace* ns;
@@ -118,7 +121,12 @@ struct pid {
   unsigned int level;
   struct upid numbers[1];  // one for each namespace the process is seen from, outermost first
 } CORE;
+struct mm_struct {
+  unsigned long env_start;
+  unsigned long env_end;
+} CORE;
 struct task_struct {
+  struct mm_struct* mm;
   __u64 start_boottime;
   struct task_struct* group_leader;
   struct pid* thread_pid;
@@ -181,9 +189,16 @@ struct {
   __u64* value;
 } misses SEC(".maps");
 
+struct {
+  MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
+  MAP_UINT(max_entries, KITTY_EXEC_SLOTS);
+  __u32* key;
+  struct kitty_exec* value;
+} exec_log SEC(".maps");
+
 // .data: written by user space at every tick, never here. Starts at 1, so that a zeroed entry is of no tick.
 volatile __u32 current_tick = 1;
-// .bss: how many programs were executed; user space looks for new processes when it moves.
+// .bss: how many programs were executed; user space reads their records when it moves.
 __u64 execs;
 
 static const __u32 kRttBoundsUs[32] = {KITTY_RTT_BOUNDS_US};
@@ -492,9 +507,48 @@ SEC("raw_tp/tcp_retransmit_skb") int on_retransmit(__u64* args) {
   return 0;
 }
 
+// One number of a process; the kernel keeps them in an array behind its struct pid.
+INLINE void describe_number(struct kitty_exec* exec, struct pid* pid, __u32 at) {
+  const int direct = 0;
+  if (at > GET(pid, level)) return;
+  struct upid* upid = (void*)pid + FIELD_BYTE_OFFSET(pid->numbers) + at * sizeof(struct upid);
+  struct pid_namespace* seen_from = GET(upid, ns);
+  exec->seen_from[at].pid = GET(upid, nr);
+  exec->seen_from[at].pid_namespace = GET(seen_from, ns.inum);
+  exec->levels = at + 1;
+}
+
+// The new program's strings lie on its stack, where execve(2) has just written them, and it has not run yet:
+// trace_sched_process_exec() in fs/exec.c, on the task itself.
 SEC("raw_tp/sched_process_exec") int on_exec(__u64* args) {
-  (void)args;
+  const int direct = 0;
+  // Before 5.12 an atomic add gives nothing back. Two execs at once take one slot, and the other's stays as
+  // it was: lost, and seen to be.
+  __u64 number = *(volatile __u64*)&execs;
   __sync_fetch_and_add(&execs, 1);
+  __u32 slot = number % KITTY_EXEC_SLOTS;
+  struct kitty_exec* exec = map_lookup(&exec_log, &slot);
+  if (!exec) return 0;
+  struct task_struct* task = (struct task_struct*)args[0];
+  struct task_struct* leader = GET(task, group_leader);
+  struct mm_struct* mm = GET(task, mm);
+  exec->number = 0;
+  __asm__ volatile("" ::: "memory");
+  exec->start_boottime_ns = GET(leader, start_boottime);
+  exec->levels = 0;
+  struct pid* pid = GET(leader, thread_pid);
+  describe_number(exec, pid, 0);
+  describe_number(exec, pid, 1);
+  describe_number(exec, pid, 2);
+  describe_number(exec, pid, 3);
+  __u64 start = GET(mm, env_start);
+  __u64 bytes = GET(mm, env_end) - start;
+  exec->environ_bytes = bytes;
+  __u32 kept = bytes < KITTY_EXEC_ENVIRON_BYTES ? bytes : KITTY_EXEC_ENVIRON_BYTES;
+  if (kept > KITTY_EXEC_ENVIRON_BYTES || probe_read_user(exec->environ, kept, (void*)start) != 0) kept = 0;
+  exec->kept_bytes = kept;
+  __asm__ volatile("" ::: "memory");
+  exec->number = number + 1;
   return 0;
 }
 

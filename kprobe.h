@@ -104,6 +104,28 @@ struct kitty_socket_row {
   struct kitty_counters counters;
 };
 
+/* Programs executed lately: slot n % KITTY_EXEC_SLOTS of the array `exec_log` holds the n-th. A reader that
+ * is more than that behind has lost some, and knows it from the count (`execs`). */
+#define KITTY_EXEC_SLOTS 128
+#define KITTY_EXEC_ENVIRON_BYTES 8192
+/* Pid namespaces that a process may be seen from, outermost first; deeper ones are not told. */
+#define KITTY_EXEC_LEVELS 4
+
+/* One execve(2), as it was before the program's first instruction: what the program does to its environment
+ * later (setproctitle) is not in it. */
+struct kitty_exec {
+  __u64 number; /* n + 1; 0 while the record is written, another one where the slot has been used again */
+  __u64 start_boottime_ns; /* of the process: of its thread group's leader */
+  __u64 environ_bytes;     /* of the whole environment */
+  __u32 kept_bytes;        /* of them in `environ`; 0 where they could not be read */
+  __u32 levels;            /* of `seen_from` that are filled */
+  struct {
+    __u32 pid_namespace; /* its inode number, as in the link /proc/PID/ns/pid */
+    __u32 pid;           /* the process's number there */
+  } seen_from[KITTY_EXEC_LEVELS];
+  char environ[KITTY_EXEC_ENVIRON_BYTES]; /* NUL-separated, as /proc/PID/environ */
+};
+
 /* Index into the per-CPU array `misses`: samples that no owned flow took, in watched namespaces. */
 enum kitty_miss {
   KITTY_MISS_PENDING,  /* kept in `pending`, for the process that is yet to be found */

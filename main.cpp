@@ -32,6 +32,7 @@
 #include "http/server.h"
 #include "privileges/confine.h"
 #include "procfs/file.h"
+#include "procfs/pid_namespace.h"
 
 namespace {
 
@@ -168,7 +169,7 @@ int run_agent(const cli::Flags& flags) {
   // The first scan is not waited for: a process may hang whoever reads of it.
   collector::ProcessWatch processes(
       collector::Scanner(procfs_root->get(), rtt.rows.get(), budget.processes),
-      [maps] { return maps ? maps->execs() : 0; }, log_first_scan);
+      collector::ExecLog(maps, procfs::read_pid_namespace(procfs_root->get()).value_or(0)), log_first_scan);
 
   http::MetricsText metrics_text(describe(rtt));
   http::ExpositionWriter writer;

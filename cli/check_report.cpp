@@ -353,6 +353,9 @@ void summarize_procfs(const CheckFacts& facts, CheckSummary& summary) {
                              unreadable.waiting + unreadable.other;
       count != 0)
     add(summary.lost, {"unreadable processes ("sv, Digits(count).view(), "), should they be ranks"sv});
+  if (unreadable.overwritten != 0)
+    add(summary.lost, {"processes with an overwritten environment ("sv, Digits(unreadable.overwritten).view(),
+                       "), should they be ranks: an agent that runs when they start knows them"sv});
   if (const uint64_t count = count_untraceable(facts); count != 0)
     add(summary.lost, {"sockets of "sv, Digits(count).view(), " of the watched: they may not be traced"sv});
   if (hides_processes(facts))
@@ -535,6 +538,8 @@ void show_procfs(const CheckFacts& facts, Page& page) {
   if (unreadable.stuck != 0) page.add(", "sv).add(unreadable.stuck).add(" that hang whoever reads"sv);
   if (unreadable.waiting != 0)
     page.add(", "sv).add(unreadable.waiting).add(" not looked at, as too many hang"sv);
+  if (unreadable.overwritten != 0)
+    page.add(", "sv).add(unreadable.overwritten).add(" whose environment was overwritten (setproctitle)"sv);
   if (unreadable.other != 0) page.add(", "sv).add(unreadable.other).add(" unreadable otherwise"sv);
   page.add("; hidepid "sv).add(procfs.hidepid.empty() ? "unknown"sv : procfs.hidepid);
   if (hides_processes(facts))

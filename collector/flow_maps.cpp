@@ -34,9 +34,13 @@ Result<FlowMaps> FlowMaps::create(const loader::Object& object) {
     uint32_t value_size;
   };
   const Name names[] = {
-      {"owned", &FlowMaps::owned_, sizeof(kitty_flow)}, {"pending", &FlowMaps::pending_, sizeof(kitty_flow)},
-      {"watched_netns", &FlowMaps::watched_netns_, 4},  {"misses", &FlowMaps::misses_, 8},
-      {".data", &FlowMaps::tick_, sizeof(uint32_t)},    {".bss", &FlowMaps::execs_, sizeof(uint64_t)},
+      {"owned", &FlowMaps::owned_, sizeof(kitty_flow)},
+      {"pending", &FlowMaps::pending_, sizeof(kitty_flow)},
+      {"watched_netns", &FlowMaps::watched_netns_, 4},
+      {"misses", &FlowMaps::misses_, 8},
+      {".data", &FlowMaps::tick_, sizeof(uint32_t)},
+      {".bss", &FlowMaps::execs_, sizeof(uint64_t)},
+      {"exec_log", &FlowMaps::exec_log_, sizeof(kitty_exec)},
   };
   for (const Name& name : names) {
     const Result<size_t> index = find(object, name.name);
@@ -101,6 +105,11 @@ uint64_t FlowMaps::execs() const {
   uint64_t count = 0;
   (void)maps_[execs_].lookup(uint32_t{0}, count);
   return count;
+}
+
+bool FlowMaps::read_exec(uint64_t n, kitty_exec& exec) const {
+  const uint32_t slot = n % KITTY_EXEC_SLOTS;
+  return maps_[exec_log_].lookup(slot, exec).value_or(false) && exec.number == n + 1;
 }
 
 std::array<uint64_t, KITTY_MISS_COUNT> FlowMaps::misses() {

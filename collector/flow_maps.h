@@ -43,14 +43,17 @@ class FlowMaps {
   [[nodiscard]] bool set_tick(uint32_t tick);
   // Programs executed on the host since the maps exist. 0 where the exec tracepoint is not attached.
   [[nodiscard]] uint64_t execs() const;
+  // The record of the n-th of them, from 0. False where its slot holds another one by now, or is being
+  // written.
+  [[nodiscard]] bool read_exec(uint64_t n, kitty_exec& exec) const;
   // Sums over CPUs, by enum kitty_miss. Zeroes when unreadable.
   [[nodiscard]] std::array<uint64_t, KITTY_MISS_COUNT> misses();
 
  private:
   FlowMaps() = default;
   std::vector<loader::Map> maps_;
-  size_t owned_ = 0, pending_ = 0, watched_netns_ = 0, misses_ = 0, tick_ = 0,
-         execs_ = 0;               // indices into maps_
+  size_t owned_ = 0, pending_ = 0, watched_netns_ = 0, misses_ = 0, tick_ = 0, execs_ = 0,
+         exec_log_ = 0;            // indices into maps_
   std::vector<uint64_t> per_cpu_;  // one slot per possible CPU, for misses()
 };
 

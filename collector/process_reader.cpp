@@ -9,7 +9,6 @@
 #include <string_view>
 
 #include "base/utf8.h"
-#include "collector/identity.h"
 #include "procfs/file.h"
 #include "procfs/pids.h"
 
@@ -57,6 +56,16 @@ procfs::ReadExpected<procfs::ProcessStat> read_stat_at(int root, pid_t pid, std:
   return *stat;
 }
 
+// Null where none lives.
+Handle hold_living_thread(int directory, const procfs::ProcessId& id, std::span<char> buffer) {
+  auto thread = procfs::open_living_thread(directory, buffer);
+  if (!thread) return nullptr;
+  const auto stat = procfs::read_stat(thread->get(), buffer);
+  if (!stat || stat->is_dead()) return nullptr;
+  return std::make_shared<const procfs::ProcessHandle>(
+      procfs::ProcessHandle::hold_thread(std::move(*thread), id, {stat->pid, stat->start_time_ticks}));
+}
+
 uint32_t net_namespace(int directory) {
   return static_cast<uint32_t>(procfs::read_net_namespace(directory).value_or(0));
 }
@@ -65,11 +74,12 @@ uint32_t net_namespace(int directory) {
 
 Program program_of(const procfs::ProcessStat& stat) {
   Mark mark;
-  mark.add(stat.comm);
   for (const auto& place :
        {stat.arg_start, stat.arg_end, stat.env_start, stat.env_end, stat.start_code, stat.start_stack})
     mark.add(place);
-  return {stat.start_time_ticks, mark.value()};
+  const uint64_t layout = mark.value();
+  mark.add(stat.comm);
+  return {stat.start_time_ticks, mark.value(), layout};
 }
 
 ListingReader::Answer ListingReader::read(const Request& root, Turns& turns) {
@@ -81,19 +91,29 @@ ListingReader::Answer ListingReader::read(const Request& root, Turns& turns) {
   return answer;
 }
 
-ProcessReader::ProcessReader() : variables_(identity_variables()), environ_(variables_) {}
-
 ProcessReader::Answer ProcessReader::read(const Request& request, Turns& turns) {
   return request.held ? read_held(request, turns) : read_listed(request, turns);
 }
 
-void ProcessReader::read_environment(int directory, Answer& answer) {
+RankLabels ProcessReader::read_environment(const Request& request, int directory, Answer& answer) {
   answer.environment_read = true;
-  answer.environment = procfs::read_environ(directory, buffer_, environ_);
-  if (!answer.environment.ok()) return;
-  answer.wanted = environ_.watched();
-  answer.empty = environ_.bytes() == 0;
-  answer.overwritten = environ_.overwritten();
+  const GivenEnvironment* given = request.given.get();
+  if (given && given->start_time_ticks != answer.program.start_time_ticks) given = nullptr;
+  if (!given || !given->whole) {
+    answer.environment = environment_.read(directory, buffer_);
+    const bool tells = answer.environment.ok() && !environment_.empty() && !environment_.overwritten();
+    if (tells || !given || !given->watched) {
+      if (!answer.environment.ok()) return {};
+      answer.wanted = environment_.watched();
+      answer.empty = environment_.empty();
+      answer.overwritten = environment_.overwritten();
+      return answer.wanted ? environment_.labels() : RankLabels();
+    }
+  }
+  answer.environment = {};
+  answer.as_given = true;
+  answer.wanted = given->watched;
+  return given->labels;
 }
 
 ProcessReader::Answer ProcessReader::read_held(const Request& request, Turns& turns) {
@@ -102,26 +122,47 @@ ProcessReader::Answer ProcessReader::read_held(const Request& request, Turns& tu
   const procfs::ProcessId& id = request.held->id();
   const Subject subject{.owner = answer.owner, .start_time_ticks = id.start_time_ticks};
   if (!turns.may_hang(subject, 2 * kMaxHungReadsOfUser)) return answer;
-  const auto stat = request.held->read_stat(buffer_);
+  Handle held = request.held;
+  auto stat = held->read_stat(buffer_);
+  const bool ended = stat ? !held->is_shown_alive(*stat) : stat.error().status == procfs::ReadStatus::gone;
+  if (ended) {
+    held = find_again(request.root->get(), id);
+    if (!held) {
+      answer.result = {procfs::ReadStatus::gone, 0};
+      return answer;
+    }
+    stat = held->read_stat(buffer_);
+  }
   if (!stat) {
     answer.result = stat.error();
     return answer;
   }
-  if (stat->is_dead() || stat->pid != id.pid || stat->start_time_ticks != id.start_time_ticks) {
-    answer.result = {procfs::ReadStatus::gone, 0};
-    return answer;
-  }
   answer.program = program_of(*stat);
+  answer.program.start_time_ticks = id.start_time_ticks;
   answer.details = std::make_unique<Details>();
   answer.details->comm = printable_text(stat->comm);
   answer.details->parent = stat->ppid;
-  const int directory = request.held->dirfd();
+  if (held != request.held) answer.details->handle = held;
+  const int directory = held->dirfd();
   if (!request.is_worker) answer.details->netns = net_namespace(directory);
   if (request.with_uid) answer.details->uid = procfs::read_real_uid(directory, buffer_).value_or(kUnknownUid);
   if (request.known == answer.program || !request.environment_allowed) return answer;
-  read_environment(directory, answer);
-  if (answer.environment.ok()) answer.details->labels = rank_labels(variables_);
+  answer.details->labels = read_environment(request, directory, answer);
   return answer;
+}
+
+// The process by what still shows it, once what it was held by has ended: a thread, where the main one has
+// ended before the others; the process itself again after an execve(2) by another thread than the main one.
+Handle ProcessReader::find_again(int root, const procfs::ProcessId& id) {
+  auto directory = procfs::open_at(root, Path(id.pid).text(), O_DIRECTORY);
+  if (!directory) return nullptr;
+  const auto leader = procfs::read_stat(directory->get(), buffer_);
+  if (!leader || leader->pid != id.pid || leader->start_time_ticks != id.start_time_ticks) return nullptr;
+  if (!leader->is_dead()) {
+    return std::make_shared<const procfs::ProcessHandle>(
+        procfs::ProcessHandle::hold(std::move(*directory), id));
+  }
+  return leader->lives_by_other_threads() ? hold_living_thread(directory->get(), id, buffer_) : nullptr;
 }
 
 ProcessReader::Answer ProcessReader::read_listed(const Request& request, Turns& turns) {
@@ -149,36 +190,46 @@ ProcessReader::Answer ProcessReader::read_listed(const Request& request, Turns& 
   // fs/proc/base.c).
   subject.owner = answer.owner = status.st_uid;
   if (!turns.may_hang(subject, kMaxHungReadsOfUser)) return answer;
-  const auto stat = procfs::read_stat(directory->get(), buffer_);
+  auto stat = procfs::read_stat(directory->get(), buffer_);
   answer.result = stat ? procfs::ReadResult{} : stat.error();
   if (stat && stat->pid != request.pid) answer.result = {procfs::ReadStatus::malformed, 0};
   if (!answer.result.ok()) return answer;
+  const procfs::ProcessId id{request.pid, stat->start_time_ticks};
+  Handle thread;
+  if (stat->lives_by_other_threads()) {
+    thread = hold_living_thread(directory->get(), id, buffer_);
+    stat = thread ? thread->read_stat(buffer_)
+                  : std::unexpected(procfs::ReadResult{procfs::ReadStatus::gone, 0});
+    answer.result = stat ? procfs::ReadResult{} : stat.error();
+    if (!stat) return answer;
+  }
+  const int files = thread ? thread->dirfd() : directory->get();
   answer.program = program_of(*stat);
+  answer.program.start_time_ticks = id.start_time_ticks;
   if (request.known == answer.program || !request.environment_allowed) return answer;
   if (stat->is_dead()) {
     answer.environment_read = true;
     answer.environment = {procfs::ReadStatus::gone, 0};
     return answer;
   }
-  subject.start_time_ticks = stat->start_time_ticks;
+  subject.start_time_ticks = id.start_time_ticks;
   subject.set_comm(stat->comm);
   auto details = std::make_unique<Details>();
   details->comm = printable_text(stat->comm);
   details->parent = stat->ppid;
   details->inode = status.st_ino;
-  const procfs::ProcessId id{request.pid, stat->start_time_ticks};
   if (!turns.may_hang(subject, kMaxHungReadsOfUser)) return answer;
-  read_environment(directory->get(), answer);
-  if (!answer.wanted) return answer;
-  details->labels = rank_labels(variables_);
-  if (const auto cgroup = procfs::read_cgroup(directory->get(), buffer_)) {
+  details->labels = read_environment(request, files, answer);
+  if (!answer.wanted && !answer.overwritten) return answer;
+  if (const auto cgroup = procfs::read_cgroup(files, buffer_)) {
     details->container_id = cgroup->container_id;
     details->pod_uid = cgroup->pod_uid();
   }
-  details->netns = net_namespace(directory->get());
-  details->uid = procfs::read_real_uid(directory->get(), buffer_).value_or(kUnknownUid);
-  details->handle =
-      std::make_shared<const procfs::ProcessHandle>(procfs::ProcessHandle::hold(std::move(*directory), id));
+  details->netns = net_namespace(files);
+  details->uid = procfs::read_real_uid(files, buffer_).value_or(kUnknownUid);
+  details->handle = thread ? std::move(thread)
+                           : std::make_shared<const procfs::ProcessHandle>(
+                                 procfs::ProcessHandle::hold(std::move(*directory), id));
   answer.details = std::move(details);
   return answer;
 }

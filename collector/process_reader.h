@@ -14,9 +14,9 @@
 
 #include "base/fd.h"
 #include "collector/expendable.h"
+#include "collector/label_scan.h"
 #include "collector/process_state.h"
 #include "procfs/directory.h"
-#include "procfs/environ.h"
 #include "procfs/process.h"
 
 namespace kitty::collector {
@@ -29,10 +29,19 @@ inline constexpr size_t kMaxHungReadsOfUser = 32;
 // name only.
 struct Program {
   uint64_t start_time_ticks = 0;
-  uint64_t mark = 0;  // of name and places
+  uint64_t mark = 0;    // of name and places
+  uint64_t layout = 0;  // of the places alone, which a fork keeps
   friend bool operator==(const Program&, const Program&) = default;
 };
 [[nodiscard]] Program program_of(const procfs::ProcessStat& stat);
+
+// The environment that a process's program was given when it was executed (exec_log.h).
+struct GivenEnvironment {
+  uint64_t start_time_ticks = 0;  // of the process
+  bool whole = false;             // else more of it is not known
+  bool watched = false;
+  RankLabels labels;  // of one that is to be watched
+};
 
 using Root = std::shared_ptr<const Fd>;  // the directory from procfs::open_root
 using Handle = std::shared_ptr<const procfs::ProcessHandle>;
@@ -61,16 +70,17 @@ class ProcessReader {
   struct Request {
     Root root;
     pid_t pid = 0;
-    Handle held;                      // of a watched process; else it is looked up
-    std::optional<Program> known;     // whose environment need not be read again
-    std::optional<uid_t> owner;       // where it is known
-    bool environment_allowed = true;  // to be read at all this time
-    bool is_worker = false;           // of a held one nothing else is wanted
-    bool with_uid = false;            // of a held one
+    Handle held;                                    // of a watched process; else it is looked up
+    std::optional<Program> known;                   // whose environment need not be read again
+    std::optional<uid_t> owner;                     // where it is known
+    bool environment_allowed = true;                // to be read at all this time
+    std::shared_ptr<const GivenEnvironment> given;  // of the program it runs; goes before what is read
+    bool is_worker = false;                         // of a held one nothing else is wanted
+    bool with_uid = false;                          // of a held one
   };
-  // Of a process that is to be watched, and of a watched one.
+  // Of a watched process, one that is to be watched, and one whose environment does not tell.
   struct Details {
-    Handle handle;
+    Handle handle;       // of a watched one only where another one than the request's serves now
     uint64_t inode = 0;  // of its directory
     uid_t uid = kUnknownUid;
     std::string comm;
@@ -85,26 +95,24 @@ class ProcessReader {
     Program program;
     uid_t owner = 0;
     bool environment_read = false;  // it was tried, and `environment` says how that ended
+    bool as_given = false;          // `given` told
     bool wanted = false;            // it says KITTY_WATCH=1
     bool empty = false;             // or yet to be laid out
-    bool overwritten = false;
+    bool overwritten = false;       // and says nothing, or less than it did
     procfs::ReadResult environment;
     std::unique_ptr<Details> details;
   };
 
-  ProcessReader();
-  ProcessReader(const ProcessReader&) = delete;
-  ProcessReader& operator=(const ProcessReader&) = delete;
   Answer read(const Request& request, Turns& turns);
 
  private:
   Answer read_held(const Request& request, Turns& turns);
   Answer read_listed(const Request& request, Turns& turns);
-  void read_environment(int directory, Answer& answer);
+  Handle find_again(int root, const procfs::ProcessId& id);
+  RankLabels read_environment(const Request& request, int directory, Answer& answer);
 
-  std::vector<procfs::EnvironVariable> variables_;
-  procfs::EnvironScan environ_;
-  std::array<char, procfs::kEnvironBufferBytes> buffer_;
+  LabelScan environment_;
+  std::array<char, procfs::kDirectoryBufferBytes> buffer_;
 };
 
 // The name of a process, from the one file that nothing but the end of the process makes wait.

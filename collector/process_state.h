@@ -110,11 +110,12 @@ struct ProcessIdHash {
 // Processes that may be missed, or whose sockets are not known, by what stood in the way.
 struct Unreadable {
   uint64_t permission = 0;
-  uint64_t open_files = 0;  // the agent's own limit of descriptors
-  uint64_t mptcp = 0;       // its subflows cannot be listed
-  uint64_t too_long = 0;    // an environment beyond kMaxEnvironBytes
-  uint64_t stuck = 0;       // reading does not come back
-  uint64_t waiting = 0;     // not looked at yet: too many reads are stuck
+  uint64_t open_files = 0;   // the agent's own limit of descriptors
+  uint64_t mptcp = 0;        // its subflows cannot be listed
+  uint64_t too_long = 0;     // an environment beyond kMaxEnvironBytes
+  uint64_t stuck = 0;        // reading does not come back
+  uint64_t overwritten = 0;  // its environment, by the process itself (setproctitle), before the agent saw it
+  uint64_t waiting = 0;      // not looked at yet: too many reads are stuck
   uint64_t other = 0;
 
   void count(const procfs::ReadResult& result);

@@ -24,7 +24,7 @@ bool is_fresh(const ScanReport& report, uint64_t now_ns) {
   return report.discovered_ns != 0 && now_ns < report.discovered_ns + in_ns(kStaleAfter);
 }
 
-ProcessWatch::ProcessWatch(Scanner scanner, std::function<uint64_t()> execs, OnFirst on_first)
+ProcessWatch::ProcessWatch(Scanner scanner, ExecLog execs, OnFirst on_first)
     : scanner_(std::move(scanner)),
       execs_(std::move(execs)),
       on_first_(std::move(on_first)),
@@ -56,7 +56,7 @@ void ProcessWatch::publish() {
 
 std::chrono::nanoseconds ProcessWatch::run_due() {
   const uint64_t start_ns = monotonic_ns();
-  const uint64_t execs = execs_();
+  const uint64_t missed = execs_.take([this](const ExecutedProgram& program) { scanner_.executed(program); });
   bool changed = false;
   if (start_ns >= next_discovery_ns_) {
     scanner_.discover(Scanner::Depth::all);
@@ -64,12 +64,12 @@ std::chrono::nanoseconds ProcessWatch::run_due() {
     changed = true;
   } else {
     changed = scanner_.drop_dead();
-    if (execs != execs_seen_) {
+    changed = scanner_.look_at_executed() || changed;
+    if (missed != 0) {
       scanner_.discover(Scanner::Depth::new_and_young);
       changed = true;
     }
   }
-  execs_seen_ = execs;
   if (const uint64_t pass_start_ns = monotonic_ns(); pass_start_ns >= next_pass_ns_) {
     scanner_.pass_sockets();
     const uint64_t end_ns = monotonic_ns();

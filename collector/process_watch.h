@@ -1,8 +1,9 @@
 // The background thread that keeps ProcessState fresh. It may take long on a busy host, so nobody waits for
 // it: readers take the latest snapshot, which never changes.
 //
-// Discovery runs every 5 s, and for new and young processes already a second after a program was executed
-// somewhere, where the exec tracepoint says so. The end of a watched process is noticed within a second. The
+// Discovery runs every 5 s. Where the exec tracepoint says which programs are executed, those that are to be
+// watched are looked at within a second; where it was more of them than the kernel keeps, all new and young
+// processes. The end of a watched process is noticed within a second. The
 // socket pass runs as often as it costs under 0.5 % of a core, every 1 s to 5 s.
 #pragma once
 
@@ -12,6 +13,7 @@
 #include <mutex>
 #include <vector>
 
+#include "collector/exec_log.h"
 #include "collector/periodic.h"
 #include "collector/process_state.h"
 #include "collector/scanner.h"
@@ -38,10 +40,9 @@ class ProcessWatch {
  public:
   using OnFirst = std::function<void(const ProcessState&)>;
 
-  // Scans in the background from now on. `scanner`: nobody else uses it any more. `execs`: programs executed
-  // so far, or a constant where nothing counts them. `on_first`: called with the first snapshot, on the
-  // background thread.
-  ProcessWatch(Scanner scanner, std::function<uint64_t()> execs, OnFirst on_first = {});
+  // Scans in the background from now on. Nobody else uses `scanner` and `execs` any more. `on_first`: called
+  // with the first snapshot, on the background thread.
+  ProcessWatch(Scanner scanner, ExecLog execs, OnFirst on_first = {});
   ~ProcessWatch() { (void)stop(); }
   ProcessWatch(const ProcessWatch&) = delete;
   ProcessWatch& operator=(const ProcessWatch&) = delete;
@@ -59,9 +60,8 @@ class ProcessWatch {
   void publish();
 
   Scanner scanner_;
-  std::function<uint64_t()> execs_;
+  ExecLog execs_;
   OnFirst on_first_;
-  uint64_t execs_seen_ = 0;
   uint64_t next_discovery_ns_ = 0;
   uint64_t next_pass_ns_ = 0;
   mutable std::mutex mutex_;  // guards state_

@@ -59,6 +59,7 @@ Scanner::Scanner(int procfs_root, SocketRows* rows, size_t max_processes)
       agent_start_ticks_(boot_ticks()),
       reads_(std::make_unique<Expendable>(Expendable::Limits{})),
       owners_(agent_start_ticks_, rows, *reads_),
+      given_scan_(std::make_unique<LabelScan>()),
       places_(max_processes_) {}
 
 bool Scanner::is_young(uint64_t start_time_ticks, std::chrono::seconds limit) {
@@ -167,7 +168,7 @@ procfs::ReadResult Scanner::list() {
   for (const ListingReader::Entry& entry : listing_) {
     Known& known = known_[entry.pid];
     // The directory of a process that hangs is held open by the thread that hangs: this is another process.
-    if (known.hang && known.hang->is_on() && known.inode != entry.inode) known = Known();
+    if (known.hang && known.hang->is_on() && known.inode != 0 && known.inode != entry.inode) known = Known();
     known.seen = generation_;
     known.inode = entry.inode;
   }
@@ -216,22 +217,33 @@ bool Scanner::is_wanted(const Watched& watched, Which which) const {
   return true;
 }
 
-// True if one has ended, begun to hang or got other labels.
 bool Scanner::look_at_watched(Which which) {
+  std::vector<pid_t> pids;
+  for (const auto& [pid, watched] : watched_) {
+    if (is_wanted(watched, which)) pids.push_back(pid);
+  }
+  return look_at_watched(pids, which == Which::all);
+}
+
+// True if one has ended, begun to hang or got other labels.
+bool Scanner::look_at_watched(const std::vector<pid_t>& pids, bool with_uid) {
   const auto batch = std::make_shared<Processes>();
   std::vector<pid_t> asked;
   const uint64_t now_ns = monotonic_ns();
-  for (const auto& [pid, watched] : watched_) {
-    if (!is_wanted(watched, which) || watched.hang.forbids(now_ns)) continue;
+  for (const pid_t pid : pids) {
+    const Watched& watched = watched_.at(pid);
+    if (watched.hang.forbids(now_ns)) continue;
     asked.push_back(pid);
+    const auto given = given_to(pid);
     batch->requests.push_back({.root = root_,
                                .pid = pid,
                                .held = watched.process.handle,
-                               .known = watched.program,
+                               .known = given ? std::nullopt : std::optional(watched.program),
                                .owner = watched.owner,
-                               .environment_allowed = now_ns >= watched.reread_ns,
+                               .environment_allowed = (given && given->whole) || now_ns >= watched.reread_ns,
+                               .given = given,
                                .is_worker = watched.process.is_worker,
-                               .with_uid = which == Which::all && !watched.process.is_worker});
+                               .with_uid = with_uid && !watched.process.is_worker});
   }
   batch->answers.resize(asked.size());
   reads_->run(batch, outcome_);
@@ -251,6 +263,7 @@ bool Scanner::look_at_watched(Which which) {
     if (outcome_.ends[i] != ReadEnd::read) continue;
     Watched& watched = watched_.at(asked[i]);
     watched.hang.end();
+    forget_given(asked[i], batch->requests[i], batch->answers[i]);
     changed = std::exchange(watched.process.stuck, false) || changed;
     if (batch->answers[i].result.status == procfs::ReadStatus::gone) {
       say("watched process ended", watched.process);
@@ -270,14 +283,17 @@ bool Scanner::look_at_watched(Which which) {
 bool Scanner::take_watched(Watched& watched, ProcessReader::Answer& answer) {
   if (!answer.details) return false;
   WatchedProcess& process = watched.process;
-  process.comm = std::move(answer.details->comm);
+  if (answer.details->handle) process.handle = std::move(answer.details->handle);
+  if (!process.handle->is_of_thread()) process.comm = std::move(answer.details->comm);
   // It may have moved to another one (setns, unshare): ip netns exec does, once it has begun.
   if (answer.details->netns != 0) process.netns = answer.details->netns;
   // A launcher may become another user after the fork (setuid), and only then the program.
   if (answer.details->uid != kUnknownUid) process.uid = answer.details->uid;
   if (!answer.environment_read) return false;
-  watched.readings += weight(answer.environment);
-  watched.reread_ns = next_reading_ns(watched.readings);
+  if (!answer.as_given) {
+    watched.readings += weight(answer.environment);
+    watched.reread_ns = next_reading_ns(watched.readings);
+  }
   const bool too_long = answer.environment.status == procfs::ReadStatus::too_long;
   // An empty one may be one that is yet to be laid out.
   if (!too_long && (!answer.environment.ok() || answer.empty)) return false;
@@ -309,20 +325,21 @@ std::vector<pid_t> Scanner::due(Depth depth) const {
 }
 
 // True when a process to watch was found.
-bool Scanner::look_at_others(Depth depth) {
-  const std::vector<pid_t> pids = due(depth);
+bool Scanner::look_at_others(const std::vector<pid_t>& pids) {
   const auto batch = std::make_shared<Processes>();
   batch->requests.reserve(pids.size());
   const uint64_t now_ns = monotonic_ns();
   for (const pid_t pid : pids) {
     const Known& known = known_.at(pid);
-    const bool again = !known.read || (known.dropped && has_room_for(known));
+    const auto given = given_to(pid);
+    const bool again = given || !known.read || (known.dropped && has_room_for(known));
     batch->requests.push_back({.root = root_,
                                .pid = pid,
                                .held = {},
                                .known = again ? std::nullopt : std::optional(known.program),
                                .owner = known.owner,
-                               .environment_allowed = now_ns >= known.reread_ns});
+                               .environment_allowed = (given && given->whole) || now_ns >= known.reread_ns,
+                               .given = given});
   }
   batch->answers.resize(pids.size());
   reads_->run(batch, outcome_);
@@ -343,6 +360,7 @@ bool Scanner::look_at_others(Depth depth) {
   size_t waiting = 0;
   for (size_t i = 0; i < pids.size(); ++i) {
     if (outcome_.ends[i] == ReadEnd::read) {
+      forget_given(pids[i], batch->requests[i], batch->answers[i]);
       found = take(pids[i], batch->answers[i]) || found;
     } else if (outcome_.ends[i] == ReadEnd::refused) {
       Known& known = known_.at(pids[i]);
@@ -350,7 +368,7 @@ bool Scanner::look_at_others(Depth depth) {
       waiting += known.waiting ? 1 : 0;
     }
   }
-  if (depth == Depth::all) say_refused(waiting);
+  refused_ = waiting;
   name_the_stuck(stuck);
   return found;
 }
@@ -377,11 +395,17 @@ bool Scanner::take(pid_t pid, ProcessReader::Answer& answer) {
   }
   known.program = answer.program;
   known.environment = known.result = answer.environment;
-  known.readings += weight(answer.environment);
-  known.reread_ns = next_reading_ns(known.readings);
+  if (!answer.as_given) {
+    known.readings += weight(answer.environment);
+    known.reread_ns = next_reading_ns(known.readings);
+  }
   // Whatever else stood in the way may be over next time. A kernel thread's is gone, as a zombie's.
   known.read = answer.environment.status != procfs::ReadStatus::failed;
-  known.dropped = false;
+  known.dropped = known.overwritten = false;
+  if (!answer.wanted && answer.overwritten) {
+    answer.wanted = take_after_parent(answer.program, *answer.details);
+    known.overwritten = !answer.wanted;
+  }
   if (!answer.wanted) return false;
   const ProcessReader::Details& details = *answer.details;
   known.inherits = inherits(details.labels, details.parent, answer.program.start_time_ticks);
@@ -389,6 +413,73 @@ bool Scanner::take(pid_t pid, ProcessReader::Answer& answer) {
   known.dropped = !make_room_for(known);
   if (known.dropped) return false;
   start_watching(pid, known, answer);
+  return true;
+}
+
+// What a process is by its parent, where its own environment no longer tells. A fork is what its parent is;
+// what has executed a program is of the parent's job, and which rank is not known.
+bool Scanner::take_after_parent(const Program& program, ProcessReader::Details& details) const {
+  const auto found = watched_.find(details.parent);
+  if (found == watched_.end()) return false;
+  const Watched& parent = found->second;
+  if (parent.process.id.start_time_ticks > program.start_time_ticks)
+    return false;  // its number's owner is gone
+  const RankLabels& labels = parent.process.labels;
+  if (parent.program.layout == program.layout) {
+    details.labels = labels;
+  } else {
+    details.labels = {};
+    details.labels.job = labels.job;
+    details.labels.node_rank = labels.node_rank;
+  }
+  return true;
+}
+
+std::shared_ptr<const GivenEnvironment> Scanner::given_to(pid_t pid) const {
+  const auto found = given_.find(pid);
+  return found == given_.end() ? nullptr : found->second;
+}
+
+// Once it has served, and unless another program has been executed meanwhile.
+void Scanner::forget_given(pid_t pid, const ProcessReader::Request& request,
+                           const ProcessReader::Answer& answer) {
+  const auto found = given_.find(pid);
+  if (found != given_.end() && answer.environment_read && found->second == request.given) given_.erase(found);
+}
+
+void Scanner::executed(const ExecutedProgram& program) {
+  given_scan_->take(program.environment);
+  given_[program.id.pid] = std::make_shared<const GivenEnvironment>(
+      GivenEnvironment{.start_time_ticks = program.id.start_time_ticks,
+                       .whole = program.whole,
+                       .watched = given_scan_->watched(),
+                       .labels = given_scan_->watched() ? given_scan_->labels() : RankLabels()});
+  executed_.push_back(program.id.pid);
+}
+
+bool Scanner::look_at_executed() {
+  std::vector<pid_t> watched;
+  std::vector<pid_t> others;
+  std::ranges::sort(executed_);
+  const auto doubles = std::ranges::unique(executed_);
+  executed_.erase(doubles.begin(), doubles.end());
+  std::ranges::copy_if(executed_, std::back_inserter(watched),
+                       [this](pid_t pid) { return watched_.contains(pid) && given_.contains(pid); });
+  bool changed = !watched.empty() && look_at_watched(watched, false);
+  const uint64_t now_ns = monotonic_ns();
+  for (const pid_t pid : executed_) {
+    const auto given = given_to(pid);
+    if (!given || watched_.contains(pid) || (given->whole && !given->watched)) continue;
+    Known& known = known_[pid];
+    known.seen = std::max(known.seen, generation_);
+    if (!known.hang || !known.hang->forbids(now_ns)) others.push_back(pid);
+  }
+  executed_.clear();
+  if (!others.empty()) changed = look_at_others(others) || changed;
+  if (!changed) return false;
+  tell_workers();
+  owners_.list(holders(), SocketOwners::Which::unlisted);
+  tell_workers();
   return true;
 }
 
@@ -416,6 +507,7 @@ void Scanner::start_watching(pid_t pid, const Known& known, ProcessReader::Answe
 // A watched process that hangs is not asked whether it lives: it does as long as it is listed.
 void Scanner::forget_the_unlisted() {
   std::erase_if(known_, [this](const auto& entry) { return entry.second.seen != generation_; });
+  std::erase_if(given_, [this](const auto& entry) { return !known_.contains(entry.first); });
   std::erase_if(watched_, [this](const auto& entry) {
     const auto& [pid, watched] = entry;
     if (!watched.process.stuck) return false;
@@ -458,7 +550,8 @@ void Scanner::discover(Depth depth) {
     if (depth == Depth::all) forget_the_unlisted();
     found = look_at_watched(depth == Depth::all ? Which::all : Which::young_workers);
     count_places();
-    found = look_at_others(depth) || found;
+    found = look_at_others(due(depth)) || found;
+    if (depth == Depth::all) say_refused(refused_);
     report_.discovered_ns = monotonic_ns();
   }
   if (depth == Depth::all || found) {
@@ -492,6 +585,8 @@ std::shared_ptr<const ProcessState> Scanner::snapshot() {
       report.stuck.push_back({pid, known.comm, known.owner.value_or(0), false});
     else if (!known.result.ok() && known.result.status != procfs::ReadStatus::gone)
       report.unreadable.count(known.result);
+    else if (known.overwritten)
+      ++report.unreadable.overwritten;
   }
   state->processes.reserve(watched_.size());
   for (const auto& [pid, watched] : watched_) {

@@ -12,8 +12,10 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "collector/exec_log.h"
 #include "collector/expendable.h"
 #include "collector/hang.h"
+#include "collector/label_scan.h"
 #include "collector/process_reader.h"
 #include "collector/process_state.h"
 #include "collector/roles.h"
@@ -48,6 +50,12 @@ class Scanner {
 
   // Processes, their labels and their sockets' inodes.
   void discover(Depth depth);
+  // A program was executed, and with which environment. That holds for its process whatever becomes of the
+  // one under /proc, until another program is executed.
+  void executed(const ExecutedProgram& program);
+  // Looks at those of these processes that are, or are to be, watched. True if anything has changed. The rest
+  // wait for the next discovery.
+  bool look_at_executed();
   // Looks at the watched processes alone, and drops those that have ended, so that what they shared goes to
   // those that still hold it. True if anything has changed.
   bool drop_dead();
@@ -62,11 +70,12 @@ class Scanner {
 
  private:
   struct Known {
-    Program program;          // whose environment was read
-    bool young = true;        // at the latest look
-    bool read = false;        // the environment was read, or will not be any better
-    bool dropped = false;     // to be watched, but beyond the limit
-    uid_t uid = kUnknownUid;  // of one that is dropped, as is
+    Program program;           // whose environment was read
+    bool young = true;         // at the latest look
+    bool read = false;         // the environment was read, or will not be any better
+    bool dropped = false;      // to be watched, but beyond the limit
+    bool overwritten = false;  // its environment, so that nobody knows whether it is to be watched
+    uid_t uid = kUnknownUid;   // of one that is dropped, as is
     bool inherits = false;
     bool waiting = false;            // refused its first look
     unsigned readings = 0;           // of its environment
@@ -100,8 +109,9 @@ class Scanner {
   // rank.
   enum class Which { all, but_workers, young_workers };
   bool look_at_watched(Which which);
+  bool look_at_watched(const std::vector<pid_t>& pids, bool with_uid);
   [[nodiscard]] bool is_wanted(const Watched& watched, Which which) const;
-  bool look_at_others(Depth depth);
+  bool look_at_others(const std::vector<pid_t>& pids);
   [[nodiscard]] std::vector<pid_t> due(Depth depth) const;
   bool take(pid_t pid, ProcessReader::Answer& answer);
   bool take_watched(Watched& watched, ProcessReader::Answer& answer);
@@ -112,6 +122,9 @@ class Scanner {
   bool make_room_for(const Known& known);
   void give_up_one(uid_t uid);
   void count_places();
+  [[nodiscard]] std::shared_ptr<const GivenEnvironment> given_to(pid_t pid) const;
+  void forget_given(pid_t pid, const ProcessReader::Request& request, const ProcessReader::Answer& answer);
+  [[nodiscard]] bool take_after_parent(const Program& program, ProcessReader::Details& details) const;
   [[nodiscard]] bool inherits(const RankLabels& labels, pid_t parent, uint64_t start_time_ticks) const;
   [[nodiscard]] bool owns(Watched& watched) const;
   void tell_workers();
@@ -128,10 +141,16 @@ class Scanner {
   std::unordered_map<pid_t, Known> known_;
   std::unordered_map<pid_t, Watched> watched_;
   std::vector<ListingReader::Entry> listing_;  // of the latest discovery
+  std::unique_ptr<LabelScan> given_scan_;
+  // Not used yet. As many come as the kernel keeps of one look, and go at the next full discovery at the
+  // latest.
+  std::unordered_map<pid_t, std::shared_ptr<const GivenEnvironment>> given_;
+  std::vector<pid_t> executed_;  // since the latest look at these
   Hang listing_hang_;
   Expendable::Outcome outcome_;
   Places places_;
   uint64_t generation_ = 0;
+  size_t refused_ = 0;  // of the latest look
   bool refused_before_ = false;
   ScanReport report_;
 };

@@ -336,6 +336,7 @@ void MetricsText::render_agent(const Metrics& metrics, const collector::AgentUsa
       {"too_long", report.unreadable.too_long},
       {"stuck", report.unreadable.stuck},
       {"waiting", report.unreadable.waiting},
+      {"overwritten", report.unreadable.overwritten},
       {"other", report.unreadable.other}});
   by("kitty_parse_errors_total", "Malformed files or rows under /proc, each skipped.", MetricType::counter,
      "file",

@@ -105,7 +105,8 @@ const char* ScrapeBuilder::add(std::string_view name, double value, const LabelO
     return nullptr;
   }
   for (const AgentField& one : kAgentFields) {
-    if (name == one.name) scrape_.*one.field += value;
+    // Servers of the host overwrite theirs, too (sshd, nginx): no sign that a rank is missed.
+    if (name == one.name && label("reason") != "overwritten") scrape_.*one.field += value;
   }
   if (name == "kitty_build_info") {
     if (ours_) return kTwice;

@@ -445,7 +445,7 @@ TEST(SocketPassInterval, HalfAPercentOfACoreBetweenOneAndFiveSeconds) {
 }
 
 TEST_F(ScannerTest, ProcessWatchPublishesNewAndDropsDeadProcessesWithinARefresh) {
-  const ProcessWatch watch(Scanner(root_.get(), nullptr), [] { return uint64_t{0}; });
+  const ProcessWatch watch(Scanner(root_.get(), nullptr), ExecLog(nullptr, 0));
   const auto listed = [&watch](pid_t pid) {
     const auto state = watch.state();
     return std::ranges::any_of(state->processes, [pid](const WatchedProcess& p) { return p.id.pid == pid; });

@@ -32,7 +32,7 @@ TEST(SteadyTick, AllocatesNothing) {
   collector::RttSource rtt = collector::open_rtt_source(collector::embedded_object(), "", "auto");
   ASSERT_NE(rtt.maps, nullptr) << rtt.hook.refusals.front().reason;
   const collector::ProcessWatch processes(collector::Scanner(root->get(), nullptr),
-                                          [] { return uint64_t{0}; });
+                                          collector::ExecLog(nullptr, 0));
   for (int i = 0; !processes.fresh() && i < 3000; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   ASSERT_TRUE(processes.fresh());

@@ -254,7 +254,7 @@ TEST_F(StuckScanTest, TheWatchEndsAlthoughAReadHangs) {
   process(100, "A=1");
   process(200, kWatched);
   fifo(of(100) / "environ");
-  auto watch = std::make_unique<ProcessWatch>(std::move(*scanner_), [] { return uint64_t{0}; });
+  auto watch = std::make_unique<ProcessWatch>(std::move(*scanner_), ExecLog(nullptr, 0));
   EXPECT_FALSE(watch->fresh()) << "nobody waits for the first scan";
   EXPECT_TRUE(eventually([&] { return watch->fresh(); }));
   const auto stuck = watch->stop();

@@ -41,7 +41,7 @@ TEST(Ticker, PublishesAtOnceThenTickByTick) {
   const auto root = procfs::open_root("/proc");
   ASSERT_TRUE(root);
   const testing::WatchedChild child = testing::sleeper({"KITTY_WATCH=1", "RANK=6"});
-  const ProcessWatch processes(Scanner(root->get(), nullptr), [] { return uint64_t{0}; });
+  const ProcessWatch processes(Scanner(root->get(), nullptr), ExecLog(nullptr, 0));
   http::MetricsText text({.version = "t",
                           .rtt_hook = "none",
                           .socket_source = "procfs",
