@@ -909,7 +909,7 @@ class Rules:
             "processes, sockets or series beyond a user's fair share of what kitty keeps": (
                 "sum by (instance, uid) (kitty_dropped_by_uid) > 0"
             ),
-            "processes cannot be read": "sum by (instance) (kitty_unreadable_processes) > 0",
+            "processes cannot be read": 'sum by (instance) (kitty_unreadable_processes{reason!="overwritten"}) > 0',
             "more processes, sockets or series than kitty keeps": (
                 "(sum by (instance) (kitty_processes_dropped) > 0\nor sum by (instance) (kitty_sockets_dropped) > 0\n"
                 f"or {growing('kitty_series_dropped_total')}\nor {growing('kitty_flow_table_full_total')})\n"
