@@ -82,10 +82,15 @@ Cgroup parse_cgroup(std::string_view text) {
     std::string_view line = text.substr(0, end);
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
     // HIERARCHY:CONTROLLERS:PATH
-    for (int colons = 0; colons < 2; ++colons) {
+    std::array<std::string_view, 2> fields;
+    for (std::string_view& field : fields) {
       const size_t colon = line.find(':');
+      field = line.substr(0, colon);
       line.remove_prefix(colon == std::string_view::npos ? line.size() : colon + 1);
     }
+    const bool is_unified = fields[0] == "0" && fields[1].empty();
+    if (is_unified && cgroup.unified_path.empty()) cgroup.unified_path = line;
+    if (cgroup.cpu_path.empty() && lists(fields[1], "cpu")) cgroup.cpu_path = line;
     if (cgroup.container_id.empty()) cgroup.container_id = find_container_id(line);
     if (cgroup.pod_uid_size == 0) {
       const std::string_view uid = find_pod_uid(line);

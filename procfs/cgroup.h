@@ -1,5 +1,5 @@
-// /proc/PID/cgroup (cgroups(7)): in which container and pod a process runs, as far as the paths tell. The
-// parser owns and allocates nothing; thread-safe.
+// /proc/PID/cgroup (cgroups(7)): which control groups a process is in, and in which container and pod it
+// runs, as far as the paths tell. The parser owns and allocates nothing; thread-safe.
 #pragma once
 
 #include <array>
@@ -25,11 +25,17 @@ struct Cgroup {
   // of "-".
   std::array<char, kPodUidBytes> pod_uid_bytes{};
   uint8_t pod_uid_size = 0;
+  // Where it is in the version 2 hierarchy, and in the version 1 hierarchy of the cpu controller; empty where
+  // it is in none. Each begins with "/" and is seen from the reader's cgroup namespace: what lies outside
+  // begins with "/.." (cgroup_namespaces(7)). They point into the text.
+  std::string_view unified_path;
+  std::string_view cpu_path;
 
   [[nodiscard]] std::string_view pod_uid() const { return {pod_uid_bytes.data(), pod_uid_size}; }
 };
 
-// Each is the innermost on the first line that has one: `.../kubepods/burstable/podUID/ID` (cgroupfs driver),
+// Container and pod are the innermost on the first line that has one: `.../kubepods/burstable/podUID/ID`
+// (cgroupfs driver),
 // `.../kubepods-burstable-podUID.slice/cri-containerd-ID.scope` (systemd driver), `/docker/ID`,
 // `libpod-ID.scope` and the like. Lines that are no cgroup lines are passed over.
 [[nodiscard]] Cgroup parse_cgroup(std::string_view text);

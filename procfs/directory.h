@@ -21,4 +21,8 @@ inline constexpr size_t kDirectoryBufferBytes = size_t{32} * 1024;
 ReadResult walk_directory(int dirfd, std::span<char> buffer,
                           FunctionRef<void(const char* name, uint64_t inode)> on_name);
 
+// The same of those entries alone that are directories, where the file system says so (readdir(3), d_type).
+ReadResult walk_directories(int dirfd, std::span<char> buffer,
+                            FunctionRef<void(const char* name, uint64_t inode)> on_name);
+
 }  // namespace kitty::procfs

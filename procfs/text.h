@@ -1,4 +1,4 @@
-// The few pieces all the parsers share: tokens between spaces, and numbers that are digits and nothing else.
+// The few pieces all the parsers share: tokens between spaces or commas, and numbers that are digits alone.
 // They own nothing, allocate nothing, read no locale and never look past the end they were given.
 // Thread-safe.
 #pragma once
@@ -46,6 +46,16 @@ class Tokens {
     value = value * 10 + digit;
   }
   return value;
+}
+
+// Whether a list with commas between has the item.
+[[nodiscard]] constexpr bool lists(std::string_view list, std::string_view item) {
+  for (;;) {
+    const size_t comma = list.find(',');
+    if (list.substr(0, comma) == item) return true;
+    if (comma == std::string_view::npos) return false;
+    list.remove_prefix(comma + 1);
+  }
 }
 
 // `PREFIX[123]` as a whole, the form of the links in /proc/PID/fd and /proc/PID/ns (proc(5)); prefix includes

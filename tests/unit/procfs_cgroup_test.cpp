@@ -70,6 +70,38 @@ TEST_P(CgroupTest, Parses) {
   EXPECT_EQ(cgroup.pod_uid(), GetParam().pod_uid);
 }
 
+struct PathCase {
+  const char* name;
+  std::string text;
+  std::string unified;
+  std::string cpu;
+};
+
+const PathCase kPathCases[] = {
+    {"Empty", "", "", ""},
+    {"Version2", "0::/a/b.scope\n", "/a/b.scope", ""},
+    {"Hybrid", "11:cpuset:/x\n4:cpu,cpuacct:/y\n1:name=systemd:/z\n0::/a\n", "/a", "/y"},
+    {"CpuAlone", "2:cpuacct:/x\n1:cpu:/y\n", "", "/y"},
+    {"NotEveryNameThatBeginsSo", "2:cpuset,cpuacct:/x\n1:name=cpu:/y\n", "", ""},
+    {"ColonsInThePath", "0::/a:b:c\n", "/a:b:c", ""},
+    {"OutsideTheNamespace", "0::/../../a\n", "/../../a", ""},
+    {"WithoutNewline", "0::/a", "/a", ""},
+    {"FirstOfSeveral", "0::/a\n0::/b\n", "/a", ""},
+    {"NoPath", "0::\n0:\n0\n:cpu:\n", "", ""},
+};
+
+class CgroupPathTest : public testing::TestWithParam<PathCase> {};
+
+TEST_P(CgroupPathTest, Parses) {
+  const GuardPage page(GetParam().text);
+  const Cgroup cgroup = parse_cgroup(page.text());
+  EXPECT_EQ(cgroup.unified_path, GetParam().unified);
+  EXPECT_EQ(cgroup.cpu_path, GetParam().cpu);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cgroup, CgroupPathTest, testing::ValuesIn(kPathCases),
+                         [](const auto& each) { return each.param.name; });
+
 INSTANTIATE_TEST_SUITE_P(Cgroup, CgroupTest, testing::ValuesIn(kCases),
                          [](const auto& each) { return each.param.name; });
 
