@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "collector/condition.h"
 #include "collector/process_state.h"
 #include "kprobe.h"
 
@@ -69,6 +70,7 @@ struct ProcessMetrics {
   std::optional<uint64_t> retransmits;  // of its network namespace
   std::optional<uint64_t> out_segs;     // of its network namespace
   std::optional<uint64_t> tx_queue_bytes;
+  Condition condition;  // at most kConditionsKept old; of a worker empty
   // Owned by the Ledger and valid until its next tick. `own` is null without an RTT hook and where some of
   // the process's flows are not seen, and then the peers have queues only.
   const OwnTotals* own = nullptr;
@@ -100,6 +102,7 @@ struct AgentMetrics {
   UnattributedSamples unattributed;
   FullTables full;
   uint64_t snmp_parse_errors = 0;
+  uint64_t cgroups_dropped = 0;  // processes without their cgroup's figures: kMaxCgroupsRead
 };
 
 struct Metrics {

@@ -66,6 +66,10 @@ Handle hold_living_thread(int directory, const procfs::ProcessId& id, std::span<
       procfs::ProcessHandle::hold_thread(std::move(*thread), id, {stat->pid, stat->start_time_ticks}));
 }
 
+CgroupPaths paths_of(const procfs::Cgroup& cgroup) {
+  return {.unified = std::string(cgroup.unified_path), .cpu = std::string(cgroup.cpu_path)};
+}
+
 uint32_t net_namespace(int directory) {
   return static_cast<uint32_t>(procfs::read_net_namespace(directory).value_or(0));
 }
@@ -144,11 +148,35 @@ ProcessReader::Answer ProcessReader::read_held(const Request& request, Turns& tu
   answer.details->parent = stat->ppid;
   if (held != request.held) answer.details->handle = held;
   const int directory = held->dirfd();
-  if (!request.is_worker) answer.details->netns = net_namespace(directory);
-  if (request.with_uid) answer.details->uid = procfs::read_real_uid(directory, buffer_).value_or(kUnknownUid);
+  if (!request.is_worker) {
+    answer.condition = condition_of(request.root->get(), *held, *stat);
+    answer.details->netns = net_namespace(directory);
+  }
+  if (request.with_uid) {
+    answer.details->uid = procfs::read_real_uid(directory, buffer_).value_or(kUnknownUid);
+    if (const auto cgroup = procfs::read_cgroup(directory, buffer_))
+      answer.details->cgroup = paths_of(*cgroup);
+  }
   if (request.known == answer.program || !request.environment_allowed) return answer;
   answer.details->labels = read_environment(request, directory, answer);
   return answer;
+}
+
+// A thread's own stat has the thread's CPU time. That of all is in the main one's, also once that has ended:
+// the kernel adds up the whole group's (do_task_stat of fs/proc/array.c). `stat` points into the buffer no
+// more.
+Condition ProcessReader::condition_of(int root, const procfs::ProcessHandle& held,
+                                      const procfs::ProcessStat& stat) {
+  Condition condition;
+  condition.state = stat.state;
+  if (!held.is_of_thread()) {
+    condition.cpu_ticks = stat.utime_ticks + stat.stime_ticks;
+    return condition;
+  }
+  const auto whole = read_stat_at(root, held.id().pid, buffer_);
+  if (whole && whole->start_time_ticks == held.id().start_time_ticks)
+    condition.cpu_ticks = whole->utime_ticks + whole->stime_ticks;
+  return condition;
 }
 
 // The process by what still shows it, once what it was held by has ended: a thread, where the main one has
@@ -224,6 +252,7 @@ ProcessReader::Answer ProcessReader::read_listed(const Request& request, Turns& 
   if (const auto cgroup = procfs::read_cgroup(files, buffer_)) {
     details->container_id = cgroup->container_id;
     details->pod_uid = cgroup->pod_uid();
+    details->cgroup = paths_of(*cgroup);
   }
   details->netns = net_namespace(files);
   details->uid = procfs::read_real_uid(files, buffer_).value_or(kUnknownUid);

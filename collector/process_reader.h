@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "collector/condition.h"
 #include "collector/expendable.h"
 #include "collector/label_scan.h"
 #include "collector/process_state.h"
@@ -76,7 +77,7 @@ class ProcessReader {
     bool environment_allowed = true;                // to be read at all this time
     std::shared_ptr<const GivenEnvironment> given;  // of the program it runs; goes before what is read
     bool is_worker = false;                         // of a held one nothing else is wanted
-    bool with_uid = false;                          // of a held one
+    bool with_uid = false;                          // of a held one, and its cgroup
   };
   // Of a watched process, one that is to be watched, and one whose environment does not tell.
   struct Details {
@@ -85,7 +86,8 @@ class ProcessReader {
     uid_t uid = kUnknownUid;
     std::string comm;
     pid_t parent = 0;
-    RankLabels labels;  // with an environment that was read
+    RankLabels labels;                  // with an environment that was read
+    std::optional<CgroupPaths> cgroup;  // where it was read
     std::string container_id;
     std::string pod_uid;
     uint32_t netns = 0;  // 0: could not be read
@@ -93,6 +95,7 @@ class ProcessReader {
   struct Answer {
     procfs::ReadResult result;  // of stat: gone also for a dead process whose directory is held
     Program program;
+    Condition condition;  // of a held one that is no worker: what its stat tells
     uid_t owner = 0;
     bool environment_read = false;  // it was tried, and `environment` says how that ended
     bool as_given = false;          // `given` told
@@ -109,6 +112,7 @@ class ProcessReader {
   Answer read_held(const Request& request, Turns& turns);
   Answer read_listed(const Request& request, Turns& turns);
   Handle find_again(int root, const procfs::ProcessId& id);
+  Condition condition_of(int root, const procfs::ProcessHandle& held, const procfs::ProcessStat& stat);
   RankLabels read_environment(const Request& request, int directory, Answer& answer);
 
   LabelScan environment_;

@@ -28,7 +28,8 @@ ProcessWatch::ProcessWatch(Scanner scanner, ExecLog execs, OnFirst on_first)
     : scanner_(std::move(scanner)),
       execs_(std::move(execs)),
       on_first_(std::move(on_first)),
-      state_(std::make_shared<const ProcessState>()) {
+      state_(std::make_shared<const ProcessState>()),
+      conditions_(std::make_shared<const Conditions>()) {
   thread_ = std::make_unique<Periodic>(std::chrono::nanoseconds(0), [this] { return run_due(); });
 }
 
@@ -43,6 +44,17 @@ std::vector<StuckProcess> ProcessWatch::stop() {
 std::shared_ptr<const ProcessState> ProcessWatch::state() const {
   const std::scoped_lock lock(mutex_);
   return state_;
+}
+
+std::shared_ptr<const Conditions> ProcessWatch::conditions() const {
+  const std::scoped_lock lock(mutex_);
+  return conditions_;
+}
+
+void ProcessWatch::publish_conditions() {
+  auto next = scanner_.conditions();
+  const std::scoped_lock lock(mutex_);
+  conditions_ = std::move(next);
 }
 
 void ProcessWatch::publish() {
@@ -70,6 +82,7 @@ std::chrono::nanoseconds ProcessWatch::run_due() {
       changed = true;
     }
   }
+  publish_conditions();
   if (const uint64_t pass_start_ns = monotonic_ns(); pass_start_ns >= next_pass_ns_) {
     scanner_.pass_sockets();
     const uint64_t end_ns = monotonic_ns();

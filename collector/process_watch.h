@@ -1,10 +1,11 @@
-// The background thread that keeps ProcessState fresh. It may take long on a busy host, so nobody waits for
-// it: readers take the latest snapshot, which never changes.
+// The background thread that keeps ProcessState and Conditions fresh. It may take long on a busy host, so
+// nobody waits for it: readers take the latest snapshot, which never changes.
 //
 // Discovery runs every 5 s. Where the exec tracepoint says which programs are executed, those that are to be
 // watched are looked at within a second; where it was more of them than the kernel keeps, all new and young
 // processes. The end of a watched process is noticed within a second. The
-// socket pass runs as often as it costs under 0.5 % of a core, every 1 s to 5 s.
+// socket pass runs as often as it costs under 0.5 % of a core, every 1 s to 5 s. Conditions are new each
+// second, and apart from ProcessState because that costs more to make, and to take over.
 #pragma once
 
 #include <chrono>
@@ -13,6 +14,7 @@
 #include <mutex>
 #include <vector>
 
+#include "collector/condition.h"
 #include "collector/exec_log.h"
 #include "collector/periodic.h"
 #include "collector/process_state.h"
@@ -51,6 +53,9 @@ class ProcessWatch {
   [[nodiscard]] std::shared_ptr<const ProcessState> state() const;
   // is_fresh() of that, now. Thread-safe.
   [[nodiscard]] bool fresh() const;
+  // What the watched processes were found to do at the latest look; never null, and empty before the first.
+  // Thread-safe.
+  [[nodiscard]] std::shared_ptr<const Conditions> conditions() const;
   // Ends the background thread within milliseconds, whatever it reads. Returns whom threads that were left
   // behind still wait for in the kernel. Again: the same.
   std::vector<StuckProcess> stop();
@@ -58,14 +63,16 @@ class ProcessWatch {
  private:
   std::chrono::nanoseconds run_due();
   void publish();
+  void publish_conditions();
 
   Scanner scanner_;
   ExecLog execs_;
   OnFirst on_first_;
   uint64_t next_discovery_ns_ = 0;
   uint64_t next_pass_ns_ = 0;
-  mutable std::mutex mutex_;  // guards state_
+  mutable std::mutex mutex_;  // guards state_ and conditions_
   std::shared_ptr<const ProcessState> state_;
+  std::shared_ptr<const Conditions> conditions_;
   std::unique_ptr<Periodic> thread_;  // last: stops before the rest goes
 };
 

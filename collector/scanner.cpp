@@ -59,6 +59,7 @@ Scanner::Scanner(int procfs_root, SocketRows* rows, size_t max_processes)
       agent_start_ticks_(boot_ticks()),
       reads_(std::make_unique<Expendable>(Expendable::Limits{})),
       owners_(agent_start_ticks_, rows, *reads_),
+      cgroups_(root_, *reads_),
       given_scan_(std::make_unique<LabelScan>()),
       places_(max_processes_) {}
 
@@ -260,8 +261,10 @@ bool Scanner::look_at_watched(const std::vector<pid_t>& pids, bool with_uid) {
     changed = true;
   }
   for (size_t i = 0; i < asked.size(); ++i) {
-    if (outcome_.ends[i] != ReadEnd::read) continue;
     Watched& watched = watched_.at(asked[i]);
+    watched.condition = {};
+    if (outcome_.ends[i] != ReadEnd::read) continue;
+    watched.condition = batch->answers[i].condition;
     watched.hang.end();
     forget_given(asked[i], batch->requests[i], batch->answers[i]);
     changed = std::exchange(watched.process.stuck, false) || changed;
@@ -287,6 +290,7 @@ bool Scanner::take_watched(Watched& watched, ProcessReader::Answer& answer) {
   if (!process.handle->is_of_thread()) process.comm = std::move(answer.details->comm);
   // It may have moved to another one (setns, unshare): ip netns exec does, once it has begun.
   if (answer.details->netns != 0) process.netns = answer.details->netns;
+  if (auto& cgroup = answer.details->cgroup) watched.cgroup = std::move(*cgroup);
   // A launcher may become another user after the fork (setuid), and only then the program.
   if (answer.details->uid != kUnknownUid) process.uid = answer.details->uid;
   if (!answer.environment_read) return false;
@@ -499,6 +503,7 @@ void Scanner::start_watching(pid_t pid, const Known& known, ProcessReader::Answe
   process.container_id = std::move(details.container_id);
   process.pod_uid = std::move(details.pod_uid);
   process.netns = details.netns;
+  if (details.cgroup) watched.cgroup = std::move(*details.cgroup);
   process.handle = std::move(details.handle);
   say("process watched", process);
   watched_.insert_or_assign(pid, std::move(watched));
@@ -523,6 +528,28 @@ bool Scanner::drop_dead() {
   owners_.list(holders(), SocketOwners::Which::unlisted);
   tell_workers();
   return true;
+}
+
+std::shared_ptr<const Conditions> Scanner::conditions() {
+  auto conditions = std::make_shared<Conditions>();
+  for (const auto& [pid, watched] : watched_) {
+    if (!watched.process.is_worker) conditions->processes.push_back({watched.process.id, watched.condition});
+  }
+  std::ranges::sort(conditions->processes, {}, &Conditions::Of::id);
+  std::vector<Cgroups::Member> members;
+  members.reserve(conditions->processes.size());
+  for (Conditions::Of& of : conditions->processes) {
+    const Watched& watched = watched_.at(of.id.pid);
+    const bool was_read = of.condition.state != 0;
+    members.push_back({.id = of.id,
+                       .uid = watched.process.uid,
+                       .paths = was_read ? &watched.cgroup : nullptr,
+                       .condition = &of.condition});
+  }
+  cgroups_.read(members);
+  conditions->cgroups_dropped = cgroups_.dropped();
+  conditions->read_ns = monotonic_ns();
+  return conditions;
 }
 
 std::vector<SocketOwners::Holder> Scanner::holders() const {
@@ -606,6 +633,7 @@ std::shared_ptr<const ProcessState> Scanner::snapshot() {
 std::vector<StuckProcess> Scanner::waited_for() const {
   std::vector<StuckProcess> found;
   if (listing_hang_.holds_a_thread()) found.push_back({.pid = 0, .comm = "the listing of processes"});
+  if (cgroups_.holds_a_thread()) found.push_back({.pid = 0, .comm = "the files of a cgroup"});
   for (const auto& [pid, known] : known_) {
     if (known.hang && known.hang->holds_a_thread())
       found.push_back({pid, known.comm, known.owner.value_or(0), false});

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "collector/cgroups.h"
+#include "collector/condition.h"
 #include "collector/exec_log.h"
 #include "collector/expendable.h"
 #include "collector/hang.h"
@@ -59,6 +61,9 @@ class Scanner {
   // Looks at the watched processes alone, and drops those that have ended, so that what they shared goes to
   // those that still hold it. True if anything has changed.
   bool drop_dead();
+  // What the watched processes but workers were found to do when they were last looked at, and what their
+  // cgroups say now.
+  [[nodiscard]] std::shared_ptr<const Conditions> conditions();
   // What the sockets are connected to and have queued (SocketOwners::pass).
   void pass_sockets();
   // Who is a rank is told anew (Roles).
@@ -95,6 +100,8 @@ class Scanner {
     Program program;         // whose environment its labels come from
     bool inherits = false;   // its labels are a watched ancestor's
     bool member = false;     // has had a socket of its own
+    Condition condition;     // without its cgroup's; empty where it could not be read
+    CgroupPaths cgroup;      // at the latest discovery
     uint64_t owner_ns = 0;   // when it was first listed with a socket that no elder is known to hold
     std::optional<uid_t> owner;
     uint64_t inode = 0;
@@ -137,6 +144,7 @@ class Scanner {
   const uint64_t agent_start_ticks_;
   std::unique_ptr<Expendable> reads_;
   SocketOwners owners_;
+  Cgroups cgroups_;
   Roles roles_;
   std::unordered_map<pid_t, Known> known_;
   std::unordered_map<pid_t, Watched> watched_;

@@ -10,6 +10,21 @@ Tick::Tick(const ProcessWatch& processes, FlowMaps* maps, uint32_t have)
   if (maps) rtt_.emplace(*maps, *ledger_);
 }
 
+// Both lists ascend by pid.
+void Tick::take_conditions() {
+  constexpr auto kept_ns = static_cast<uint64_t>(std::chrono::nanoseconds(kConditionsKept).count());
+  const std::shared_ptr<const Conditions> conditions = processes_.conditions();
+  metrics_.agent.cgroups_dropped = conditions->cgroups_dropped;
+  if (monotonic_ns() > conditions->read_ns + kept_ns) return;
+  auto of = conditions->processes.begin();
+  for (size_t i = 0; i < metrics_.processes.size(); ++i) {
+    const WatchedProcess& process = metrics_.state->processes[i];
+    while (of != conditions->processes.end() && of->id.pid < process.id.pid) ++of;
+    if (of == conditions->processes.end()) return;
+    if (of->id == process.id && !process.is_worker) metrics_.processes[i].condition = of->condition;
+  }
+}
+
 void Tick::read_network() {
   const uint64_t start_ns = monotonic_ns();
   network_.tick(metrics_);
@@ -45,6 +60,7 @@ const Metrics& Tick::run() {
   metrics_.agent.processes = {report.discovery_ok && is_fresh(report, monotonic_ns()),
                               report.discovery_seconds};
   metrics_.agent.sockets = {report.socket_pass_ok, report.socket_pass_seconds};
+  take_conditions();
   read_network();
   read_sockets(new_state);
   return metrics_;

@@ -19,6 +19,9 @@
 namespace kitty::collector {
 
 inline constexpr std::chrono::milliseconds kTick{500};
+// Conditions are new each second. Older ones are not shown: a CPU time that stands still would say that its
+// process does, and not that the scanner is held up.
+inline constexpr std::chrono::seconds kConditionsKept{5};
 
 // One tick's work, without a thread: for the ticker, and for tests and benchmarks that want to see one.
 class Tick {
@@ -29,6 +32,7 @@ class Tick {
   const Metrics& run();
 
  private:
+  void take_conditions();
   void read_network();
   void read_sockets(bool new_state);
 
