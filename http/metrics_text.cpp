@@ -10,6 +10,7 @@ namespace kitty::http {
 
 namespace {
 
+using collector::Condition;
 using collector::Metrics;
 using collector::PeerMetrics;
 using collector::ProcessMetrics;
@@ -25,6 +26,7 @@ constexpr size_t kPeerLabelBytes = sizeof(",peer=\"\"");
 constexpr size_t kBoundBytes = 16;
 constexpr size_t kNameBytes = 32;  // on average at least, of the process's families and of the peers'
 constexpr size_t kOwnLines = 7;
+constexpr size_t kConditionBytes = 64;  // at most, a line's name and the label of its own
 constexpr size_t kPeerLines = 8;
 // Headers, whose data was left out, and what the writer itself wants free for one series more.
 constexpr size_t kUnplannedBytes = size_t{32} << 10;
@@ -44,6 +46,41 @@ struct Count {
   std::string_view what;
   uint64_t value;
 };
+
+constexpr std::array<std::string_view, collector::kResources> kResourceNames = {"cpu", "io", "memory"};
+
+double clock_ticks_per_second() { return static_cast<double>(sysconf(_SC_CLK_TCK)); }
+
+// The states of proc_pid_stat(5) that a process which has not ended may be in; empty for any other, and where
+// none is known.
+std::string_view state_name(char state) {
+  switch (state) {
+    case 'R':
+      return "running";
+    case 'S':
+      return "sleeping";
+    case 'D':
+      return "disk";
+    case 'T':
+      return "stopped";
+    case 't':
+      return "traced";
+    case 'P':
+      return "parked";
+    case 'I':
+      return "idle";
+    default:
+      return {};
+  }
+}
+
+// Series that it is written as.
+size_t lines_of(const Condition& condition) {
+  const auto known =
+      std::ranges::count_if(condition.pressure_us, [](const auto& us) { return us.has_value(); });
+  return static_cast<size_t>(known) + (condition.cpu_ticks ? 1 : 0) + (condition.throttled_us ? 1 : 0) +
+         (state_name(condition.state).empty() ? 0 : 1);
+}
 
 bool has_samples(const ProcessMetrics& process) {
   return process.own && std::ranges::any_of(process.own->rtt.buckets, [](uint64_t n) { return n != 0; });
@@ -66,7 +103,10 @@ std::string_view decimal(uint64_t value, std::array<char, 20>& buffer) {
 
 }  // namespace
 
-MetricsText::MetricsText(AgentInfo info) : info_(std::move(info)), rtt_bounds_(rtt_bounds_seconds()) {}
+MetricsText::MetricsText(AgentInfo info)
+    : info_(std::move(info)),
+      rtt_bounds_(rtt_bounds_seconds()),
+      ticks_per_second_(clock_ticks_per_second()) {}
 
 void MetricsText::label(const collector::ProcessState& state) {
   labels_.resize(state.processes.size());
@@ -118,10 +158,11 @@ void MetricsText::plan(const Metrics& metrics, size_t room) {
                  process.addresses.size() * (line + kPeerLabelBytes + procfs::kMaxAddressBytes),
         .series = 1 + process.addresses.size()};
     if (process.is_worker) continue;
-    uint64_t bytes = kOwnLines * line;
+    const size_t own_lines = kOwnLines + lines_of(figures.condition);
+    uint64_t bytes = own_lines * line + lines_of(figures.condition) * (kConditionBytes - kNameBytes);
     for (const PeerMetrics& peer : figures.peers)
       bytes += kPeerLines * (line + kPeerLabelBytes + peer.text().size());
-    text.part(TextPart::figures) = {.bytes = bytes, .series = kOwnLines + figures.peers.size() * kPeerLines};
+    text.part(TextPart::figures) = {.bytes = bytes, .series = own_lines + figures.peers.size() * kPeerLines};
     if (has_samples(figures))
       text.part(TextPart::histogram) = {.bytes = (KITTY_RTT_BUCKETS + 2) * (line + kBoundBytes), .series = 1};
   }
@@ -208,6 +249,46 @@ void MetricsText::render_processes(const Metrics& metrics, ExpositionWriter& wri
   own_family("kitty_tcp_bytes_sent_total",
              "Payload bytes sent, retransmitted ones included, by the sockets this process owns.",
              KITTY_HAVE_BYTES_SENT, &TcpTotals::bytes_sent);
+}
+
+void MetricsText::render_conditions(const Metrics& metrics, ExpositionWriter& writer) {
+  const auto each = [&](auto&& write) {
+    for (size_t i = 0; i < metrics.processes.size(); ++i) {
+      if (writes(TextPart::figures, i)) write(metrics.processes[i].condition, labels_[i]);
+    }
+  };
+  const auto seconds = [](uint64_t us) { return static_cast<double>(us) / kUsPerSecond; };
+  writer.family("kitty_process_cpu_seconds_total",
+                "CPU time of all threads of this process, user and system.", MetricType::counter);
+  each([&](const Condition& condition, const std::string& labels) {
+    if (condition.cpu_ticks)
+      writer.sample(labels, static_cast<double>(*condition.cpu_ticks) / ticks_per_second_);
+  });
+  writer.family("kitty_process_state_info",
+                "The state of this process's main thread: running, sleeping, disk (it waits without being "
+                "interruptible), stopped, traced; always 1.",
+                MetricType::gauge);
+  each([&](const Condition& condition, const std::string& labels) {
+    const std::string_view state = state_name(condition.state);
+    if (!state.empty()) writer.sample(labels, {{"state", state}}, 1);
+  });
+  writer.family(
+      "kitty_process_cgroup_throttled_seconds_total",
+      "Time for which CPU quotas held back the cgroup of this process and those above it, added up, "
+      "over all CPUs.",
+      MetricType::counter);
+  each([&](const Condition& condition, const std::string& labels) {
+    if (condition.throttled_us) writer.sample(labels, seconds(*condition.throttled_us));
+  });
+  writer.family("kitty_process_cgroup_pressure_seconds_total",
+                "Time in which some process of this process's cgroup waited for the resource.",
+                MetricType::counter);
+  each([&](const Condition& condition, const std::string& labels) {
+    for (size_t i = 0; i < collector::kResources; ++i) {
+      if (condition.pressure_us[i])
+        writer.sample(labels, {{"resource", kResourceNames[i]}}, seconds(*condition.pressure_us[i]));
+    }
+  });
 }
 
 void MetricsText::render_peers(const Metrics& metrics, ExpositionWriter& writer) {
@@ -369,6 +450,9 @@ void MetricsText::render_agent(const Metrics& metrics, const collector::AgentUsa
       {"open_files", report.few_descriptors ? report.dropped_processes : 0}});
   one("kitty_sockets_dropped", "Sockets of watched processes beyond a fair share of 8192.", MetricType::gauge,
       report.dropped_sockets);
+  one("kitty_cgroups_dropped",
+      "Watched processes without the figures of their cgroup: more than 1024 cgroups are to be read.",
+      MetricType::gauge, agent.cgroups_dropped);
   one("kitty_log_lines_dropped_total", "Lines of the log that stderr did not take.", MetricType::counter,
       usage.log_lines_dropped);
   one("process_cpu_seconds_total", "CPU time of the agent.", MetricType::counter, usage.cpu_seconds);
@@ -395,6 +479,7 @@ void MetricsText::render(const Metrics& metrics, const collector::AgentUsage& us
   plan(metrics, writer.max_bytes() - std::min(writer.max_bytes(), taken));
   render_left_out(writer);
   render_processes(metrics, writer);
+  render_conditions(metrics, writer);
   render_peers(metrics, writer);
   render_identities(*metrics.state, writer);
   addresses_dropped_ += metrics.state->report.dropped_addresses;

@@ -41,6 +41,7 @@ class MetricsText {
   [[nodiscard]] bool writes(TextPart part, size_t process) const;
   void render_left_out(ExpositionWriter& writer);
   void render_processes(const collector::Metrics& metrics, ExpositionWriter& writer);
+  void render_conditions(const collector::Metrics& metrics, ExpositionWriter& writer);
   void render_peers(const collector::Metrics& metrics, ExpositionWriter& writer);
   void render_identities(const collector::ProcessState& state, ExpositionWriter& writer);
   void render_agent(const collector::Metrics& metrics, const collector::AgentUsage& usage,
@@ -48,6 +49,7 @@ class MetricsText {
 
   AgentInfo info_;
   HistogramBounds rtt_bounds_;
+  double ticks_per_second_;  // sysconf(_SC_CLK_TCK)
   std::shared_ptr<const collector::ProcessState> labelled_;
   std::vector<std::string> labels_;      // pid, rank, job of each process of labelled_
   std::vector<std::string> identities_;  // the same and all else of kitty_process_info

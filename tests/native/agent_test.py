@@ -6,9 +6,11 @@
 Needs root. Exit status 0 when every case holds; each case prints its figures.
 """
 
+import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,7 +18,7 @@ import time
 
 sys.dont_write_bytecode = True  # the checkout stays clean
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from lab import Agent, Lab, expect, free_port, median, run, run_cases, show  # noqa: E402
+from lab import Agent, Lab, Missing, expect, free_port, median, run, run_cases, show  # noqa: E402
 
 NOBODY = 65534
 LAB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lab.py")
@@ -29,6 +31,8 @@ RUNGS = [
     "kprobe/tcp_ack_update_rtt",
     "tp_btf/tcp_probe",
 ]
+CONDITIONS = re.compile("kitty_process_|kitty_rtt_hook_info")
+BUSY = "while :; do :; done"
 OWNER_METRICS = ("net_tcp_rtt_us", "net_tcp_retransmits_total", "net_tcp_out_segs_total", "net_tcp_tx_queue_bytes")
 
 
@@ -192,6 +196,165 @@ def hint(kitty):
         return hints[0]
 
 
+@contextlib.contextmanager
+def watched(rank, program):
+    """A watched process that runs a program of sh(1); yields it with its labels."""
+    process = subprocess.Popen(
+        ["sh", "-c", program],
+        env={"PATH": os.environ["PATH"], "KITTY_WATCH": "1", "RANK": rank, "JOB_NAME": "native"},
+    )
+    try:
+        yield process, {"pid": str(process.pid), "rank": rank, "job": "native"}
+    finally:
+        process.kill()
+        process.wait()
+
+
+def cpu_seconds(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def is_about(agent, read, name, labels, more):
+    """The agent's counter has passed what read() gave before, then grows by `more`, and is never ahead of read()."""
+    def has(seconds):
+        scrape = agent.wait(f"{name}{labels} at {seconds} s", lambda s: s.find(name, **labels)
+                            and s.value(name, **labels) >= seconds, 60)  # fmt: skip
+        return scrape.value(name, **labels)
+
+    first = has(read())
+    last = has(first + more)
+    ahead = read()
+    expect(last <= ahead, f"expected {name}{labels} at most {ahead}, seen {last}")
+    values = [value for _, value in agent.series(name, 0, **labels)]
+    expect(values == sorted(values), f"expected {name}{labels} not to fall, seen {values}")
+    return first, last
+
+
+def cpu_and_state(kitty):
+    """A busy process's CPU time is the kernel's own; one that is stopped is said to be."""
+    name = "kitty_process_cpu_seconds_total"
+    with Agent(kitty, "--rtt-hook=none", port=free_port(), wanted=CONDITIONS) as agent:
+        with watched("1", BUSY) as (busy, labels), watched("2", "exec sleep 600") as (_, idle):
+            first, last = is_about(agent, lambda: cpu_seconds(busy.pid), name, labels, 1)
+
+            def is_in(state):
+                agent.wait(
+                    f"state {state}",
+                    lambda s: [found["state"] for found, _ in s.find("kitty_process_state_info", **labels)] == [state],
+                    SLACK_S,
+                )
+
+            is_in("running")
+            busy.send_signal(signal.SIGSTOP)
+            is_in("stopped")
+            stood = agent.scrapes[-1].value(name, **labels)
+            exact = cpu_seconds(busy.pid)
+            expect(stood == exact, f"expected {exact} s of a stopped process, seen {stood}")
+            busy.send_signal(signal.SIGCONT)
+            is_in("running")
+            scrape = agent.wait(f"{name}{idle}", lambda s: s.find(name, **idle), REFRESH_S + SLACK_S)
+            slept = scrape.value(name, **idle)
+            expect(slept < 1, f"expected under 1 s of CPU of a sleeper, seen {slept}")
+        agent.stop(2)
+    return f"{last - first:.2f} s of CPU more, running, stopped, running"
+
+
+def remove_cgroup(folder):
+    """Once those that were in it are gone."""
+    for _ in range(100):
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
+            return
+        time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def limited_cgroup():
+    """A cgroup with a tenth of a CPU; yields its folder and how long it was throttled, as a function, in seconds."""
+    place = None
+    with open("/proc/self/mountinfo") as file:
+        for line in file:
+            fields, _, kind = (part.split() for part in line.partition(" - "))
+            if kind[0] == "cgroup" and "cpu" in kind[2].split(","):
+                place = (fields[4], "cpu.cfs_quota_us", "10000", "throttled_time", 1e9)
+                break
+            with contextlib.suppress(OSError):
+                if kind[0] == "cgroup2" and "cpu" in open(f"{fields[4]}/cgroup.subtree_control").read().split():
+                    place = (fields[4], "cpu.max", "10000 100000", "throttled_usec", 1e6)
+    if place is None:
+        raise Missing("a cgroup hierarchy with the cpu controller")
+    mount, quota_file, quota, name, per_second = place
+    folder = f"{mount}/kitty-test-{os.getpid()}"
+    try:
+        os.mkdir(folder)
+    except OSError as error:
+        raise Missing(f"a cgroup hierarchy that may be written to ({error})") from None
+    try:
+        with open(f"{folder}/{quota_file}", "w") as file:
+            file.write(quota)
+
+        def throttled():
+            with open(f"{folder}/cpu.stat") as file:
+                return int(dict(line.split() for line in file)[name]) / per_second
+
+        yield folder, throttled
+    finally:
+        remove_cgroup(folder)
+
+
+def throttled_by_cgroup(kitty):
+    """A busy process under a quota: the time for which its cgroup was throttled is the kernel's own."""
+    name = "kitty_process_cgroup_throttled_seconds_total"
+    with (
+        limited_cgroup() as (folder, throttled),
+        Agent(kitty, "--rtt-hook=none", port=free_port(), wanted=CONDITIONS) as agent,
+        watched("1", f"echo $$ > {folder}/cgroup.procs && exec sh -c '{BUSY}'") as (_, labels),
+    ):
+        first, last = is_about(agent, throttled, name, labels, 1)
+        waited = agent.scrapes[-1].value("kitty_process_cgroup_pressure_seconds_total", resource="cpu", **labels)
+        agent.stop(2)
+    return f"{last - first:.2f} s more in {folder}; CPU pressure {waited} s"
+
+
+def in_a_cgroup_namespace(kitty):
+    """An agent whose cgroup namespace is its own, as a container's, beside a rank: the rank's CPU pressure is told by
+    the host's hierarchy, which is mounted, too."""
+    name = "kitty_process_cgroup_pressure_seconds_total"
+    with open("/proc/self/mountinfo") as file:
+        mounts = [line.split()[4] for line in file if " - cgroup2 " in line]
+    if not mounts or not os.path.exists(f"{mounts[0]}/cpu.pressure"):
+        raise Missing("a cgroup2 hierarchy with pressure accounting (psi=1)")
+    made = [f"{mounts[0]}/kitty-test-{os.getpid()}"]
+    made += [f"{made[0]}/agent", f"{made[0]}/rank"]
+    with tempfile.TemporaryDirectory() as own, contextlib.ExitStack() as stack:
+        for folder in made:
+            try:
+                os.mkdir(folder)
+            except OSError as error:
+                raise Missing(f"a cgroup2 hierarchy that may be written to ({error})") from None
+            stack.callback(remove_cgroup, folder)
+        # Two that want one CPU: one of them always waits.
+        cpu = min(os.sched_getaffinity(0))
+        busy = f"taskset -c {cpu} sh -c '{BUSY}'"
+        other = f"env -u KITTY_WATCH setpriv --pdeathsig KILL {busy}"
+        _, labels = stack.enter_context(watched("1", f"echo $$ > {made[2]}/cgroup.procs; {other} & exec {busy}"))
+        inside = f"""unshare --cgroup --mount sh -c 'mount -t cgroup2 none {own} && exec "$@"'"""
+        prefix = ["sh", "-c", f'echo $$ > {made[1]}/cgroup.procs && exec {inside} "$@"', "sh", "sh"]
+        agent = stack.enter_context(
+            Agent(kitty, "--rtt-hook=none", port=free_port(), prefix=prefix, wanted=CONDITIONS)
+        )
+
+        def waited():
+            with open(f"{made[2]}/cpu.pressure") as file:
+                return int(re.search("some .*total=([0-9]+)", file.read())[1]) / 1e6
+
+        first, last = is_about(agent, waited, name, {**labels, "resource": "cpu"}, 1)
+        agent.stop(2)
+    return f"{last - first:.2f} s more in {made[2]}"
+
+
 def taken_port(kitty):
     """The default port is taken: one line that names the port and its other usual owner, exit status 1."""
     listen = "import socket, sys; s = socket.create_server(('', 9100)); print('ready', flush=True); sys.stdin.read()"
@@ -226,7 +389,10 @@ def main():
     if os.geteuid() != 0:
         print("SKIP: root is missing")
         return 77
-    cases = [ladder, every_rung, without_hook, unprivileged, empty_chroot, hint, taken_port, usage]
+    cases = [
+        ladder, every_rung, without_hook, cpu_and_state, throttled_by_cgroup, in_a_cgroup_namespace, unprivileged,
+        empty_chroot, hint, taken_port, usage,
+    ]  # fmt: skip
     return run_cases((case.__name__, lambda case=case: case(kitty)) for case in cases)
 
 

@@ -1,6 +1,7 @@
 #include "http/metrics_text.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -71,6 +72,10 @@ struct Fixture {
                             .retransmits = 510,
                             .out_segs = 123456,
                             .tx_queue_bytes = 0,
+                            .condition = {.cpu_ticks = 123 * static_cast<uint64_t>(sysconf(_SC_CLK_TCK)),
+                                          .state = 'D',
+                                          .throttled_us = 2'500'001,
+                                          .pressure_us = {1'000'000, 20, 0}},
                             .own = &own,
                             .peers = peers};
     metrics.agent.processes = {true, 0.0125};
@@ -100,6 +105,7 @@ struct Fixture {
     process.out_segs = 2;
     process.tx_queue_bytes = 0;
     process.own = &own;
+    process.condition = {.cpu_ticks = 1, .state = 'S', .throttled_us = 1, .pressure_us = {1, 2, 3}};
     return process;
   }
 
@@ -217,6 +223,20 @@ TEST(MetricsText, WhatIsNotKnownOfAllSocketsIsAbsentAndNever0) {
   // What was measured was measured.
   EXPECT_TRUE(has(text, "\nkitty_peer_rtt_seconds_sum{"));
   EXPECT_TRUE(has(text, "\nnet_tcp_out_segs_total{"));
+}
+
+TEST(MetricsText, WhatIsNotKnownOfAConditionIsAbsent) {
+  Fixture fixture;
+  fixture.metrics.processes[0].condition = {};
+  EXPECT_FALSE(has(fixture.render(), "kitty_process_cpu_seconds_total"));
+  EXPECT_FALSE(has(fixture.render(), "kitty_process_state_info"));
+  EXPECT_FALSE(has(fixture.render(), "kitty_process_cgroup"));
+  fixture.metrics.processes[0].condition.state = 'Z';
+  EXPECT_FALSE(has(fixture.render(), "kitty_process_state_info"));
+  fixture.metrics.processes[0].condition.pressure_us[2] = 7;
+  const std::string text = fixture.render();
+  EXPECT_TRUE(has(text, "resource=\"memory\"} 0.000007\n"));
+  EXPECT_FALSE(has(text, "resource=\"cpu\""));
 }
 
 TEST(MetricsText, AHistogramWithoutASampleIsLeftOut) {
