@@ -161,6 +161,7 @@ CONTAINER = {
     "ports": [{"name": str, "containerPort": int}],
     "readinessProbe": PROBE,
     "livenessProbe": PROBE,
+    "volumeMounts": [{"name": str, "mountPath": str, "readOnly": bool}],
     "resources": {"requests": {"cpu": str, "memory": str}, "limits": {"cpu": str, "memory": str}},
     "securityContext": {
         "runAsUser": int,
@@ -188,6 +189,7 @@ POD = {
     "terminationGracePeriodSeconds": int,
     "initContainers": [CONTAINER],
     "containers": [CONTAINER],
+    "volumes": [{"name": str, "hostPath": {"path": str, "type": str}}],
 }
 KINDS = {
     ("v1", "Namespace"): {},
@@ -358,6 +360,12 @@ def agent_can_see(files):
         yield "sidecar.yaml: no shareProcessNamespace"
     if {"operator": "Exists"} not in daemonset.get("tolerations", []):
         yield "daemonset.yaml: nodes with taints get no agent"
+    [volume] = daemonset.get("volumes") or [{}]
+    mounts = files.containers()["daemonset.yaml"].get("volumeMounts", [])
+    if volume.get("hostPath", {}).get("path") != "/sys/fs/cgroup" or [
+        (mount["name"], mount["readOnly"]) for mount in mounts if mount["mountPath"] != "/sys/fs/cgroup"
+    ] != [(volume.get("name"), True)]:
+        yield "daemonset.yaml: the host's cgroups are not mounted beside the container's own, or not read-only"
     for name, container in files.containers().items():
         context = container["securityContext"]
         if context.get("runAsUser") != 0:
@@ -622,6 +630,10 @@ MUTATIONS = [
     (agent_can_see, "no shared processes",
      [lambda f: f.pods()["sidecar.yaml"]["spec"].pop("shareProcessNamespace")]),
     (agent_can_see, "taints", [lambda f: f.pods()["daemonset.yaml"]["spec"].pop("tolerations")]),
+    (agent_can_see, "the host's cgroups hidden, writable or not there", [
+        lambda f: f.containers()["daemonset.yaml"]["volumeMounts"][0].update(mountPath="/sys/fs/cgroup"),
+        lambda f: f.containers()["daemonset.yaml"]["volumeMounts"][0].update(readOnly=False),
+        lambda f: f.pods()["daemonset.yaml"]["spec"].pop("volumes")]),
     (agent_can_see, "another user", both(setting("runAsUser", 65534))),
     (agent_can_see, "seccomp", both(setting("seccompProfile", {"type": "RuntimeDefault"}))),
     (agent_can_see, "AppArmor", both(setting("appArmorProfile", {"type": "RuntimeDefault"}))),
