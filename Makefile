@@ -22,7 +22,7 @@ PACKAGES_TEST  := libgtest-dev libclang-rt-19-dev clang-format-19 clang-tidy-19 
   python3-torch libopenblas0-pthread iproute2 nftables qemu-system-x86 busybox-static cpio kmod xz-utils zstd file util-linux \
   procps git
 PACKAGES_SLOW  := libbpf-dev libelf-dev zlib1g-dev chromium openmpi-bin libopenmpi-dev slowhttptest wrk buildah podman runc \
-  systemd procps
+  systemd procps tcpdump
 
 PACKAGES_IMAGE := buildah
 DISTS          := x86_64 aarch64
