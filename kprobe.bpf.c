@@ -95,8 +95,32 @@ struct tcp_rack {
   __u64 mstamp;
   __u32 rtt_us;
 } CORE;
+struct tcp_skb_cb {
+  __u32 seq;
+  __u32 end_seq;
+  __u32 ack_seq;
+} CORE;
+struct sk_buff {
+  char cb[48];
+} CORE;
+struct minmax_sample {
+  __u32 t;
+  __u32 v;
+} CORE;
+struct minmax {
+  struct minmax_sample s[3];
+} CORE;
 struct tcp_sock {
   __u64 tcp_mstamp;
+  __u32 rcv_nxt;
+  __u32 copied_seq;
+  __u32 snd_nxt;
+  __u32 lost_out;
+  __u32 retrans_out;
+  __u32 packets_out;
+  __u64 first_tx_mstamp;
+  struct minmax rtt_min;
+  __u64 bytes_received;
   __u32 segs_out;
   __u32 data_segs_out;
   __u64 bytes_sent;
@@ -196,8 +220,21 @@ struct {
   struct kitty_exec* value;
 } exec_log SEC(".maps");
 
-// .data: written by user space at every tick, never here. Starts at 1, so that a zeroed entry is of no tick.
-volatile __u32 current_tick = 1;
+struct {
+  MAP_UINT(type, BPF_MAP_TYPE_HASH);
+  MAP_UINT(max_entries, KITTY_MAX_TIMED_FLOWS);
+  __u64* key;
+  struct kitty_timed* value;
+} timed SEC(".maps");
+
+struct {
+  MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
+  MAP_UINT(max_entries, KITTY_MAX_ACCOUNTS);
+  __u32* key;
+  struct kitty_account* value;
+} accounts SEC(".maps");
+
+volatile struct kitty_settings settings = {.tick = 1, .jiffy_us = 4000};
 // .bss: how many programs were executed; user space reads their records when it moves.
 __u64 execs;
 
@@ -315,17 +352,32 @@ INLINE struct found find_flow(struct sock* sk, const int direct, const int creat
   return found;
 }
 
-// The sum of the closed intervals and the open one, in jiffies: tcp_get_info_chrono_stats() of
-// net/ipv4/tcp.c.
-INLINE __u32 busy_jiffies(struct tcp_sock* tp, const int direct) {
-  __u32 busy = GET(tp, chrono_stat[0]) + GET(tp, chrono_stat[1]) + GET(tp, chrono_stat[2]);
+// enum tcp_chrono of include/linux/tcp.h; chrono_stat[] begins with the first.
+#define TCP_CHRONO_RWND_LIMITED 2
+
+// As members of struct kitty_counters.
+struct chronographs {
+  __u32 busy_jiffies, rwnd_limited_jiffies;
+};
+
+INLINE int has_chronographs(struct tcp_sock* tp) {
+  return FIELD_EXISTS(tp->chrono_stat) && FIELD_EXISTS(tp->chrono_start) && FIELD_EXISTS(tp->chrono_type);
+}
+
+// The closed intervals and the open one, in jiffies: tcp_get_info_chrono_stats() of net/ipv4/tcp.c.
+INLINE struct chronographs read_chronographs(struct tcp_sock* tp, const int direct) {
+  struct chronographs read;
+  __u32 rwnd_limited = GET(tp, chrono_stat[TCP_CHRONO_RWND_LIMITED - 1]);
+  __u32 busy = GET(tp, chrono_stat[0]) + rwnd_limited + GET(tp, chrono_stat[2]);
   __u64 type = 0;
   __u32 size = FIELD_BYTE_SIZE(tp->chrono_type);
   if (size > 8) size = 8;
   probe_read_kernel(&type, size, (void*)tp + FIELD_BYTE_OFFSET(tp->chrono_type));
   type = type << FIELD_LSHIFT(tp->chrono_type) >> FIELD_RSHIFT(tp->chrono_type);
-  if (type) busy += (__u32)jiffies64() - GET(tp, chrono_start);
-  return busy;
+  __u32 open = type ? (__u32)jiffies64() - GET(tp, chrono_start) : 0;
+  read.busy_jiffies = busy + open;
+  read.rwnd_limited_jiffies = rwnd_limited + (type == TCP_CHRONO_RWND_LIMITED ? open : 0);
+  return read;
 }
 
 INLINE void snapshot_counters(struct kitty_counters* to, struct tcp_sock* tp, __u64 now_us,
@@ -347,12 +399,18 @@ INLINE void snapshot_counters(struct kitty_counters* to, struct tcp_sock* tp, __
     to->bytes_acked = GET(tp, bytes_acked);
     have |= KITTY_HAVE_BYTES_ACKED;
   }
+  if (FIELD_EXISTS(tp->bytes_received)) {
+    to->bytes_received = GET(tp, bytes_received);
+    have |= KITTY_HAVE_BYTES_RECEIVED;
+  }
   if (FIELD_EXISTS(tp->total_retrans)) {
     to->total_retrans = GET(tp, total_retrans);
     have |= KITTY_HAVE_TOTAL_RETRANS;
   }
-  if (FIELD_EXISTS(tp->chrono_stat) && FIELD_EXISTS(tp->chrono_start) && FIELD_EXISTS(tp->chrono_type)) {
-    to->busy_jiffies = busy_jiffies(tp, direct);
+  if (has_chronographs(tp)) {
+    const struct chronographs read = read_chronographs(tp, direct);
+    to->busy_jiffies = read.busy_jiffies;
+    to->rwnd_limited_jiffies = read.rwnd_limited_jiffies;
     have |= KITTY_HAVE_BUSY;
   }
   to->have = have;
@@ -392,7 +450,7 @@ INLINE void add_sample(struct found found, struct sock* sk, struct tcp_sock* tp,
   __u32 bucket = bucket_of(us);
   flow->rtt_sum_us += us;
   if (bucket < KITTY_RTT_BUCKETS) flow->buckets[bucket] += 1;
-  __u32 tick = current_tick;
+  __u32 tick = settings.tick;
   __u32 slot = tick & 1;
   if (flow->tick[slot] != tick) {
     flow->tick[slot] = tick;
@@ -490,6 +548,197 @@ SEC("tp_btf/tcp_probe") int probe_rack(__u64* args) {
   if (found.flow->rack_mstamp == mstamp) return 0;
   found.flow->rack_mstamp = mstamp;
   add_sample(found, sk, tp, tp->rack.rtt_us, 1);
+  return 0;
+}
+
+// The part of [from, to] in the silence.
+INLINE __u32 overlap_us(struct kitty_silence* silence, __u64 from, __u64 to) {
+  if (from < silence->begin_us) from = silence->begin_us;
+  if (to > silence->end_us) to = silence->end_us;
+  return to > from ? to - from : 0;
+}
+
+// The one before the latest `back` others, of `count`.
+INLINE struct kitty_silence* latest_silence(struct kitty_account* account, __u64 count, __u32 back) {
+  return &account->silences[((__u32)count - 1 - back) & (KITTY_SILENCES - 1)];
+}
+
+// How many silences one event may still tell of: those since the flow's event before.
+#define LATEST_SILENCES 8
+
+// When the process sent what is the oldest in flight, where nothing was in flight before (tcp_rate_skb_sent
+// of net/ipv4/tcp_rate.c) and that was after the flow's event before; else 0.
+INLINE __u64 opening_send_us(struct kitty_timed* flow, struct tcp_sock* tp, const int direct) {
+  if (!FIELD_EXISTS(tp->first_tx_mstamp) || !GET(tp, packets_out)) return 0;
+  __u64 sent_us = GET(tp, first_tx_mstamp);
+  return sent_us > flow->event_us ? sent_us : 0;
+}
+
+// What the flow tells at an event of silences since its event before. Its busy time since then is the time
+// just past: a flow gets idle by an event only. If that is all the time, it held the silence.
+INLINE void tell_silences(struct kitty_account* account, struct kitty_timed* flow, struct tcp_sock* tp,
+                          struct chronographs grown, __u64 now_us, const int direct) {
+  const __u64 count = account->silence_count;
+  const __u32 jiffy_us = settings.jiffy_us;
+  const __u64 busy_from_us = now_us - (__u64)grown.busy_jiffies * jiffy_us;
+  const __u64 slack_us = jiffy_us + KITTY_EVENT_GRAIN_US;
+  const __u64 opened_us = opening_send_us(flow, tp, direct);
+  __u32 rwnd_limited = grown.busy_jiffies ? grown.rwnd_limited_jiffies * 1000 / grown.busy_jiffies : 0;
+  if (rwnd_limited > 1000) rwnd_limited = 1000;
+  // What is in flight may wait for a delayed acknowledgement: a receiver that does not read sends it after 40
+  // ms (TCP_DELACK_MIN of include/net/tcp.h), and its timer is up to three jiffies late. Where more was to be
+  // sent, that is the receiver's doing; else nobody's.
+  const int is_lossless = !GET(tp, lost_out) && !GET(tp, retrans_out);
+  const int has_unsent = FIELD_EXISTS(tp->snd_nxt) && GET(tp, write_seq) != GET(tp, snd_nxt);
+  const __u64 delayed_us = is_lossless ? GET(tp, rtt_min.s[0].v) + 40000 + 3 * jiffy_us : 0;
+#pragma clang loop unroll(disable)
+  for (__u32 back = 0; back < LATEST_SILENCES && back < count; ++back) {
+    struct kitty_silence* silence = latest_silence(account, count, back);
+    if (silence->end_us <= flow->event_us) break;
+    if (busy_from_us <= silence->begin_us + slack_us) {
+      const __u32 holder = silence->holder_count;
+      const int is_delayed = silence->end_us - silence->begin_us <= delayed_us;
+      if (is_delayed && !has_unsent) {
+        silence->excused = 1;
+        continue;
+      }
+      if (holder >= KITTY_HOLDERS) continue;
+      silence->holders[holder].peer = flow->peer;
+      silence->holders[holder].rwnd_limited = is_delayed ? 1000 : rwnd_limited;
+      silence->holder_count = holder + 1;
+    } else if (opened_us > silence->begin_us && opened_us < silence->end_us) {
+      __u32 sent_us = opened_us - silence->begin_us;
+      if (!silence->sent_us || sent_us < silence->sent_us) silence->sent_us = sent_us;
+    }
+  }
+}
+
+INLINE void forget_unread(struct kitty_account* account) {
+#pragma unroll
+  for (__u32 i = 0; i < KITTY_HOLDERS; ++i) account->unread[i].us = 0;
+}
+
+// Beyond so many peers at once the others' go unseen.
+INLINE void add_unread(struct kitty_account* account, __u32 peer, __u32 us) {
+#pragma unroll
+  for (__u32 i = 0; i < KITTY_HOLDERS; ++i) {
+    if (account->unread[i].us && account->unread[i].peer != peer) continue;
+    account->unread[i].peer = peer;
+    account->unread[i].us += us;
+    return;
+  }
+}
+
+INLINE void end_silence(struct kitty_account* account, struct kitty_timed* flow, __u64 now_us, __u8 event) {
+  struct kitty_silence* silence = &account->silences[(__u32)account->silence_count & (KITTY_SILENCES - 1)];
+  silence->begin_us = account->last_us;
+  silence->end_us = now_us;
+  silence->sent_us = 0;
+  silence->holder_count = 0;
+  silence->excused = 0;
+  silence->peer = flow->peer;
+  silence->event = event;
+  __u32 unread_us = 0;
+#pragma unroll
+  for (__u32 i = 0; i < KITTY_HOLDERS; ++i) {
+    if (event == KITTY_EVENT_DATA && account->unread[i].peer != flow->peer) continue;
+    if (account->unread[i].us > unread_us) unread_us = account->unread[i].us;
+  }
+  if (flow->unread_from_us) {
+    __u32 own_us = overlap_us(silence, flow->unread_from_us, now_us);
+    if (own_us > unread_us) unread_us = own_us;
+  }
+  silence->unread_us = unread_us;
+  __asm__ volatile("" ::: "memory");
+  account->silence_count += 1;
+}
+
+INLINE void on_event(struct kitty_timed* flow, struct tcp_sock* tp, __u64 now_us, __u8 event,
+                     const int direct) {
+  const __u64 before_us = flow->event_us;
+  if (before_us && now_us - before_us < KITTY_EVENT_GRAIN_US) return;
+  struct kitty_account* account = map_lookup(&accounts, &flow->account);
+  if (!account) return;
+  struct chronographs read = {};
+  if (has_chronographs(tp)) read = read_chronographs(tp, direct);
+  const __u64 gap_us = now_us > account->last_us ? now_us - account->last_us : 0;
+  if (gap_us >= KITTY_SILENCE_US) {
+    end_silence(account, flow, now_us, event);
+  } else if (gap_us >= KITTY_EVENT_GRAIN_US) {
+    if (event == KITTY_EVENT_DATA)
+      flow->receiving_us += gap_us;
+    else
+      flow->sending_us += gap_us;
+  }
+  if (gap_us >= KITTY_EVENT_GRAIN_US) {
+    account->last_us = now_us;
+    forget_unread(account);
+    account->last_peer = flow->peer;
+    account->last_event = event;
+  }
+  if (before_us && now_us - before_us >= KITTY_SILENCE_US) {
+    struct chronographs grown = {read.busy_jiffies - flow->busy_jiffies,
+                                 read.rwnd_limited_jiffies - flow->rwnd_limited_jiffies};
+    tell_silences(account, flow, tp, grown, now_us, direct);
+  }
+  flow->busy_jiffies = read.busy_jiffies;
+  flow->rwnd_limited_jiffies = read.rwnd_limited_jiffies;
+  flow->event_us = now_us;
+}
+
+// For each packet received on an established connection, before it is processed (tcp_rcv_established of
+// net/ipv4/tcp_input.c). tcp_mstamp is that of the packet before, so the clock is asked.
+INLINE int on_receive(struct sock* sk, struct sk_buff* skb, const int direct) {
+  __u64 key = key_of(sk, direct);
+  struct kitty_timed* flow = key ? map_lookup(&timed, &key) : 0;
+  if (!flow) return 0;
+  struct tcp_sock* tp = tcp_sock_of(sk, direct);
+  if (!tp) return 0;
+  struct tcp_skb_cb* cb = (void*)skb + FIELD_BYTE_OFFSET(skb->cb);
+  __u32 end_seq = 0, ack_seq = 0;
+  probe_read_kernel(&end_seq, sizeof end_seq, &cb->end_seq);
+  probe_read_kernel(&ack_seq, sizeof ack_seq, &cb->ack_seq);
+  const __u32 received = GET(tp, rcv_nxt);
+  const int data = (__s32)(end_seq - received) > 0;
+  if (!data && (__s32)(ack_seq - GET(tp, snd_una)) <= 0) return 0;
+  const __u64 now_us = ktime_get_ns() / 1000;
+  if (data && (!flow->unread_from_us || GET(tp, copied_seq) == received)) flow->unread_from_us = now_us;
+  on_event(flow, tp, now_us, data ? KITTY_EVENT_DATA : KITTY_EVENT_ACK, direct);
+  return 0;
+}
+
+SEC("tp_btf/tcp_probe") int time_receive(__u64* args) {
+  return on_receive((struct sock*)args[0], (struct sk_buff*)args[1], 1);
+}
+
+// The process has read of the socket: tcp_recvmsg_locked of net/ipv4/tcp.c, after it has moved copied_seq on.
+SEC("tp_btf/tcp_rcv_space_adjust") int time_read(__u64* args) {
+  const int direct = 1;
+  struct sock* sk = (struct sock*)args[0];
+  __u64 key = key_of(sk, direct);
+  struct kitty_timed* flow = key ? map_lookup(&timed, &key) : 0;
+  if (!flow || !flow->unread_from_us) return 0;
+  struct tcp_sock* tp = tcp_sock_of(sk, direct);
+  if (!tp) return 0;
+  const __u64 now_us = ktime_get_ns() / 1000;
+  __u64 from_us = flow->unread_from_us;
+  flow->unread_from_us = GET(tp, copied_seq) == GET(tp, rcv_nxt) ? 0 : now_us;
+  if (now_us - from_us < KITTY_EVENT_GRAIN_US) return 0;
+  struct kitty_account* account = map_lookup(&accounts, &flow->account);
+  if (!account) return 0;
+  if (now_us - from_us >= KITTY_SILENCE_US) {
+    const __u64 count = account->silence_count;
+#pragma clang loop unroll(disable)
+    for (__u32 back = 0; back < LATEST_SILENCES && back < count; ++back) {
+      struct kitty_silence* silence = latest_silence(account, count, back);
+      if (silence->end_us <= from_us) break;
+      if (silence->event == KITTY_EVENT_DATA && silence->peer != flow->peer) continue;
+      __u32 unread_us = overlap_us(silence, from_us, now_us);
+      if (unread_us > silence->unread_us) silence->unread_us = unread_us;
+    }
+  }
+  if (from_us < account->last_us) from_us = account->last_us;
+  if (now_us > from_us) add_unread(account, flow->peer, now_us - from_us);
   return 0;
 }
 

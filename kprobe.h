@@ -35,6 +35,7 @@ enum kitty_have {
   KITTY_HAVE_BYTES_ACKED = 8,
   KITTY_HAVE_TOTAL_RETRANS = 16,
   KITTY_HAVE_BUSY = 32,
+  KITTY_HAVE_BYTES_RECEIVED = 64,
 };
 
 /* Of kitty_flow::rack_mstamp: what has been sampled before is not known. */
@@ -42,15 +43,18 @@ enum kitty_have {
 
 /* struct tcp_sock's own counters as of `us`; they count from the socket's birth. The u32 ones wrap. */
 struct kitty_counters {
-  __u64 us;          /* CLOCK_MONOTONIC of this snapshot, microseconds; 0: none yet */
-  __u64 bytes_sent;  /* data bytes, retransmitted ones included (RFC 4898 tcpEStatsPerfHCDataOctetsOut) */
-  __u64 bytes_acked; /* RFC 4898 tcpEStatsAppHCThruOctetsAcked */
-  __u32 segs_out;    /* RFC 4898 tcpEStatsPerfSegsOut */
+  __u64 us;             /* CLOCK_MONOTONIC of this snapshot, microseconds; 0: none yet */
+  __u64 bytes_sent;     /* data bytes, retransmitted ones included (RFC 4898 tcpEStatsPerfHCDataOctetsOut) */
+  __u64 bytes_acked;    /* RFC 4898 tcpEStatsAppHCThruOctetsAcked */
+  __u64 bytes_received; /* RFC 4898 tcpEStatsAppHCThruOctetsReceived */
+  __u32 segs_out;       /* RFC 4898 tcpEStatsPerfSegsOut */
   __u32 data_segs_out;
   __u32 total_retrans; /* segments retransmitted */
-  __u32 busy_jiffies; /* time with data in flight or queued: the sum of chrono_stat[] and the open interval */
-  __u32 have;         /* enum kitty_have */
-  __u32 pad;
+  /* Time with data in flight or queued: the sum of chrono_stat[] and the open interval, as tcpi_busy_time. */
+  __u32 busy_jiffies;
+  /* Of it, the time in which the receiver's window was closed or too small: as tcpi_rwnd_limited. */
+  __u32 rwnd_limited_jiffies;
+  __u32 have; /* enum kitty_have */
 };
 
 /* One socket's flow. The socket's own lock serialises its updates, so plain adds suffice. */
@@ -70,6 +74,76 @@ struct kitty_flow {
   __u32 tick[2]; /* minimum per tick, by its parity, so that one is complete while the other fills */
   __u32 tick_min_us[2];
   struct kitty_counters counters;
+};
+
+/* Where a watched process's time goes (docs/ARCHITECTURE.md, "Where time goes"). Packets that bring news on
+ * one of its counted flows are its events; a gap of so long between two of them is a silence. */
+#define KITTY_SILENCE_US 20000
+/* Events closer than this to the one before are passed over. */
+#define KITTY_EVENT_GRAIN_US 1000
+#define KITTY_MAX_ACCOUNTS 256
+#define KITTY_MAX_TIMED_FLOWS 4096
+/* Of an account, the latest: at least 2.5 s of them. */
+#define KITTY_SILENCES 128
+/* Flows that are remembered to have held one; more are as many as these in equal parts, too. */
+#define KITTY_HOLDERS 4
+
+/* Of a counted flow, by its socket's key. User space inserts and removes it; only the programs write it,
+ * under the socket's lock. */
+struct kitty_timed {
+  __u32 account; /* index into `accounts` */
+  __u16 peer;    /* user space's number of the remote address within the account */
+  __u16 pad;
+  __u64 event_us;       /* of the flow's latest event, CLOCK_MONOTONIC; 0: none yet */
+  __u64 unread_from_us; /* since when its receive queue has had bytes and the process has read none; 0: it is
+                           empty */
+  __u64 sending_us;     /* gaps that were no silences, ended by an acknowledgement of the peer */
+  __u64 receiving_us;   /* ended by data of the peer */
+  __u32 busy_jiffies;   /* the chronographs at that event, as in struct kitty_counters */
+  __u32 rwnd_limited_jiffies;
+};
+
+enum kitty_event {
+  KITTY_EVENT_ACK = 1, /* data was acknowledged */
+  KITTY_EVENT_DATA = 2 /* new data came */
+};
+
+struct kitty_silence {
+  __u64 begin_us;
+  __u64 end_us;
+  __u32 sent_us; /* after `begin_us` the process sent on a flow that had nothing in flight; 0: it did not */
+  /* Of it, with bytes unread in a receive queue: of the peer whose data ended it, else of any. */
+  __u32 unread_us;
+  __u16 peer; /* whose packet ended it */
+  __u8 event; /* enum kitty_event: what that brought */
+  __u8 holder_count;
+  /* Flows that had data in flight or queued all the time. */
+  struct {
+    __u16 peer;
+    __u16 rwnd_limited; /* of their busy time since their event before, in 1/1000 */
+  } holders[KITTY_HOLDERS];
+  __u32 excused; /* 1: something in flight all the time may have waited for a delayed acknowledgement alone */
+};
+
+/* Of a watched process. Written by the programs on several CPUs without a lock: two events within nanoseconds
+ * may count a gap twice or lose it. */
+struct kitty_account {
+  __u64 last_us; /* of its latest event, or when the account was opened */
+  __u32 last_peer;
+  __u32 last_event; /* enum kitty_event; 0: none yet */
+  /* Since the latest event: for how long bytes of a peer lay unread that have been read meanwhile. */
+  struct {
+    __u32 peer;
+    __u32 us; /* 0: the place is free */
+  } unread[KITTY_HOLDERS];
+  __u64 silence_count; /* the n-th, from 0, is in slot n % KITTY_SILENCES */
+  struct kitty_silence silences[KITTY_SILENCES];
+};
+
+/* .data: written by user space, never by the programs. */
+struct kitty_settings {
+  __u32 tick;     /* changes with every tick; never 0, so that a zeroed entry is of no tick */
+  __u32 jiffy_us; /* what one of the kernel's jiffies lasts */
 };
 
 /* An MPTCP socket's subflows beyond these are not listed; the kernel's own path manager makes at most nine

@@ -304,6 +304,9 @@ void summarize_hooks(const CheckFacts& facts, CheckSummary& summary) {
   if (degraded) add(summary.lost, {"every RTT sample: no better hook"sv});
   if (!works(facts, "raw_tp/tcp_retransmit_skb"sv))
     add(summary.lost, {"retransmits while no ACK comes: no raw_tp/tcp_retransmit_skb"sv});
+  for (const std::string_view hook : {"tp_btf/tcp_probe for time"sv, "tp_btf/tcp_rcv_space_adjust"sv}) {
+    if (!works(facts, hook)) add(summary.lost, {"where each process's time goes: no "sv, hook});
+  }
   if (!works(facts, "raw_tp/sched_process_exec"sv))
     add(summary.lost, {"finding a process within 1 s (5 s instead): no raw_tp/sched_process_exec"sv});
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "collector/clock.h"
+
 namespace kitty::collector {
 
 namespace {
@@ -38,9 +40,11 @@ Result<FlowMaps> FlowMaps::create(const loader::Object& object) {
       {"pending", &FlowMaps::pending_, sizeof(kitty_flow)},
       {"watched_netns", &FlowMaps::watched_netns_, 4},
       {"misses", &FlowMaps::misses_, 8},
-      {".data", &FlowMaps::tick_, sizeof(uint32_t)},
+      {".data", &FlowMaps::settings_, sizeof(kitty_settings)},
       {".bss", &FlowMaps::execs_, sizeof(uint64_t)},
       {"exec_log", &FlowMaps::exec_log_, sizeof(kitty_exec)},
+      {"timed", &FlowMaps::timed_, sizeof(kitty_timed)},
+      {"accounts", &FlowMaps::accounts_, sizeof(kitty_account)},
   };
   for (const Name& name : names) {
     const Result<size_t> index = find(object, name.name);
@@ -64,8 +68,8 @@ Result<FlowMaps> FlowMaps::create(const loader::Object& object) {
 }
 
 bool FlowMaps::readable() const {
-  uint32_t tick = 0;
-  return maps_[tick_].lookup(uint32_t{0}, tick).value_or(false);
+  kitty_settings settings{};
+  return maps_[settings_].lookup(uint32_t{0}, settings).value_or(false);
 }
 
 uint64_t FlowMaps::memory_bytes() const {
@@ -99,7 +103,33 @@ bool FlowMaps::watch_netns(uint32_t netns) {
 
 void FlowMaps::unwatch_netns(uint32_t netns) { (void)maps_[watched_netns_].remove(netns); }
 
-bool FlowMaps::set_tick(uint32_t tick) { return maps_[tick_].update(uint32_t{0}, tick).has_value(); }
+bool FlowMaps::set_tick(uint32_t tick) {
+  const kitty_settings settings{.tick = tick, .jiffy_us = static_cast<uint32_t>(jiffy_ns() / 1000)};
+  return maps_[settings_].update(uint32_t{0}, settings).has_value();
+}
+
+bool FlowMaps::open_account(uint32_t number, uint64_t now_us) {
+  kitty_account account{};
+  account.last_us = now_us;
+  return maps_[accounts_].update(number, account).has_value();
+}
+
+bool FlowMaps::read_account(uint32_t number, kitty_account& account) const {
+  return maps_[accounts_].lookup(number, account).value_or(false);
+}
+
+bool FlowMaps::time_flow(uint64_t inode, uint32_t account, uint16_t peer) {
+  kitty_timed timed{};
+  timed.account = account;
+  timed.peer = peer;
+  return maps_[timed_].update(inode, timed).has_value();
+}
+
+bool FlowMaps::read_timed(uint64_t inode, kitty_timed& timed) const {
+  return maps_[timed_].lookup(inode, timed).value_or(false);
+}
+
+void FlowMaps::stop_timing(uint64_t inode) { (void)maps_[timed_].remove(inode); }
 
 uint64_t FlowMaps::execs() const {
   uint64_t count = 0;

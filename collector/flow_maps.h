@@ -41,6 +41,14 @@ class FlowMaps {
   void unwatch_netns(uint32_t netns);
   // Samples from now on belong to this tick; never 0.
   [[nodiscard]] bool set_tick(uint32_t tick);
+
+  // Has an account begin at `now_us` (CLOCK_MONOTONIC): nothing of what it held before is left.
+  [[nodiscard]] bool open_account(uint32_t number, uint64_t now_us);
+  [[nodiscard]] bool read_account(uint32_t number, kitty_account& account) const;
+  // Counts the socket's packets as events of that account, towards that peer of it.
+  [[nodiscard]] bool time_flow(uint64_t inode, uint32_t account, uint16_t peer);
+  [[nodiscard]] bool read_timed(uint64_t inode, kitty_timed& timed) const;
+  void stop_timing(uint64_t inode);
   // Programs executed on the host since the maps exist. 0 where the exec tracepoint is not attached.
   [[nodiscard]] uint64_t execs() const;
   // The record of the n-th of them, from 0. False where its slot holds another one by now, or is being
@@ -52,9 +60,9 @@ class FlowMaps {
  private:
   FlowMaps() = default;
   std::vector<loader::Map> maps_;
-  size_t owned_ = 0, pending_ = 0, watched_netns_ = 0, misses_ = 0, tick_ = 0, execs_ = 0,
-         exec_log_ = 0;            // indices into maps_
-  std::vector<uint64_t> per_cpu_;  // one slot per possible CPU, for misses()
+  size_t owned_ = 0, pending_ = 0, watched_netns_ = 0, misses_ = 0, settings_ = 0, execs_ = 0, exec_log_ = 0,
+         timed_ = 0, accounts_ = 0;  // indices into maps_
+  std::vector<uint64_t> per_cpu_;    // one slot per possible CPU, for misses()
 };
 
 }  // namespace kitty::collector

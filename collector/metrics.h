@@ -18,6 +18,9 @@
 
 namespace kitty::collector {
 
+// The label of all peers beyond those that have one of their own.
+inline constexpr std::string_view kOtherPeers = "other";
+
 struct RttHistogram {
   std::array<uint64_t, KITTY_RTT_BUCKETS> buckets{};  // not cumulative; bounds are KITTY_RTT_BOUNDS_US
   uint64_t sum_us = 0;
@@ -41,6 +44,15 @@ struct TcpTotals {
   }
 };
 
+// Time with data in flight or queued.
+struct BusyTime {
+  uint64_t ns = 0;
+  uint64_t receiver_limited_ns = 0;  // of it: the receiver's window was closed or too small
+
+  // The rest: what the path, the congestion window or the sender's own buffer allowed was on its way.
+  [[nodiscard]] uint64_t path_limited_ns() const { return ns - receiver_limited_ns; }
+};
+
 struct OwnTotals {
   RttHistogram rtt;
   TcpTotals tcp;
@@ -55,7 +67,7 @@ struct PeerMetrics {
   uint64_t rtt_count = 0;
   uint64_t rtt_sum_us = 0;
   TcpTotals tcp;
-  uint64_t busy_ns = 0;                // time with data in flight or queued, of its busiest socket
+  BusyTime busy;                       // of its busiest socket
   std::optional<uint32_t> rtt_min_us;  // of the latest tick that had samples, at most 10 s old
   uint64_t tx_queue_bytes = 0;         // at the latest socket pass
 
@@ -64,7 +76,27 @@ struct PeerMetrics {
   [[nodiscard]] std::string_view text() const { return {name.data(), name_bytes}; }
 };
 
+// Where a process's time went since its account was opened; the sums and `unsettled_us` make up all of it.
+struct TimeMetrics {
+  uint64_t accounted_us = 0;  // all of it
+  uint64_t owing_us = 0;
+  uint64_t moving_us = 0;
+  uint64_t unknown_us = 0;
+  uint64_t unsettled_us = 0;  // the open silence, and what is too young to be told
+  struct Peer {
+    uint64_t waiting_us = 0, receiver_limited_us = 0, path_limited_us = 0, receiving_us = 0;
+    std::array<char, procfs::kMaxAddressBytes> name{};
+    size_t name_bytes = 0;
+    [[nodiscard]] std::string_view text() const { return {name.data(), name_bytes}; }
+    [[nodiscard]] bool any() const {
+      return (waiting_us | receiver_limited_us | path_limited_us | receiving_us) != 0;
+    }
+  };
+  std::vector<Peer> peers;  // the first stands for all others
+};
+
 struct ProcessMetrics {
+  const TimeMetrics* time = nullptr;    // null: no account; valid until the next tick
   bool sockets_known = false;           // all its sockets are followed, so that sums over them are its own
   std::optional<double> rtt_us;         // mean of the latest tick that had samples, at most 10 s old
   std::optional<uint64_t> retransmits;  // of its network namespace

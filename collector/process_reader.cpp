@@ -103,21 +103,21 @@ RankLabels ProcessReader::read_environment(const Request& request, int directory
   answer.environment_read = true;
   const GivenEnvironment* given = request.given.get();
   if (given && given->start_time_ticks != answer.program.start_time_ticks) given = nullptr;
-  if (!given || !given->whole) {
-    answer.environment = environment_.read(directory, buffer_);
-    const bool tells = answer.environment.ok() && !environment_.empty() && !environment_.overwritten();
-    if (tells || !given || !given->watched) {
-      if (!answer.environment.ok()) return {};
-      answer.wanted = environment_.watched();
-      answer.empty = environment_.empty();
-      answer.overwritten = environment_.overwritten();
-      return answer.wanted ? environment_.labels() : RankLabels();
-    }
-  }
-  answer.environment = {};
-  answer.as_given = true;
-  answer.wanted = given->watched;
-  return given->labels;
+  const auto as_given = [&answer](const GivenEnvironment& environment) {
+    answer.environment = {};
+    answer.as_given = true;
+    answer.wanted = environment.watched;
+    return environment.labels;
+  };
+  if (given && given->whole) return as_given(*given);
+  answer.environment = environment_.read(directory, buffer_);
+  const bool tells = answer.environment.ok() && !environment_.empty() && !environment_.overwritten();
+  if (!tells && given && given->watched) return as_given(*given);
+  if (!answer.environment.ok()) return {};
+  answer.wanted = environment_.watched();
+  answer.empty = environment_.empty();
+  answer.overwritten = environment_.overwritten();
+  return answer.wanted ? environment_.labels() : RankLabels();
 }
 
 ProcessReader::Answer ProcessReader::read_held(const Request& request, Turns& turns) {

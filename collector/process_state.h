@@ -58,6 +58,8 @@ struct RankLabels {
 struct Connection {
   procfs::IpAddress local{};
   procfs::IpAddress remote{};
+  uint16_t local_port = 0;
+  uint16_t remote_port = 0;
   uint64_t tx_queue_bytes = 0;
   uint32_t hash = 0;          // as kitty_flow::hash; 0 where net/tcp was the source, which does not tell it
   kitty_counters counters{};  // have == 0 where net/tcp was the source

@@ -63,7 +63,7 @@ RttCollector::RttCollector(FlowMaps& maps, Ledger& ledger)
 void RttCollector::add_counters(Flow& flow, const kitty_counters& now, Growth& growth) const {
   kitty_counters& last = flow.last;
   if (flow.busy_unsure && (now.have & KITTY_HAVE_BUSY) != 0) {
-    if (is_behind(now.busy_jiffies, last.busy_jiffies)) last.busy_jiffies = 0;
+    if (is_behind(now.busy_jiffies, last.busy_jiffies)) last.busy_jiffies = last.rwnd_limited_jiffies = 0;
     flow.busy_unsure = false;
   }
   const auto grow = [&](uint32_t bit, auto value, auto& before) {
@@ -72,8 +72,20 @@ void RttCollector::add_counters(Flow& flow, const kitty_counters& now, Growth& g
   growth.tcp.segments_sent += grow(KITTY_HAVE_SEGS_OUT, now.segs_out, last.segs_out);
   growth.tcp.data_segments_sent += grow(KITTY_HAVE_DATA_SEGS_OUT, now.data_segs_out, last.data_segs_out);
   growth.tcp.bytes_sent += grow(KITTY_HAVE_BYTES_SENT, now.bytes_sent, last.bytes_sent);
+  if ((now.have & KITTY_HAVE_BYTES_RECEIVED) != 0)
+    last.bytes_received = std::max(last.bytes_received, now.bytes_received);
   growth.tcp.retransmits += grow(KITTY_HAVE_TOTAL_RETRANS, now.total_retrans, last.total_retrans);
-  growth.busy_ns += grow(KITTY_HAVE_BUSY, now.busy_jiffies, last.busy_jiffies) * jiffy_ns_;
+  const bool busy_counted = (flow.counted_have & KITTY_HAVE_BUSY) != 0;
+  const uint64_t busy_jiffies = grow(KITTY_HAVE_BUSY, now.busy_jiffies, last.busy_jiffies);
+  // One counter in two parts: the parts of one reading belong together.
+  if (last.busy_jiffies == now.busy_jiffies && (now.have & KITTY_HAVE_BUSY) != 0) {
+    const uint32_t before =
+        busy_counted || flow.from_birth ? last.rwnd_limited_jiffies : now.rwnd_limited_jiffies;
+    growth.busy.receiver_limited_ns +=
+        std::min<uint64_t>(now.rwnd_limited_jiffies - before, busy_jiffies) * jiffy_ns_;
+    last.rwnd_limited_jiffies = now.rwnd_limited_jiffies;
+  }
+  growth.busy.ns += busy_jiffies * jiffy_ns_;
 }
 
 void RttCollector::add_samples(Flow& flow, const kitty_flow& now, Growth& growth) const {
@@ -92,9 +104,11 @@ void RttCollector::add_samples(Flow& flow, const kitty_flow& now, Growth& growth
 // Of a connection that is not the first on this inode, so it was born while the agent looked. Busy time goes
 // on where it is the same socket (tcp_disconnect of net/ipv4/tcp.c leaves it alone).
 void RttCollector::start_counters(Flow& flow) {
-  const uint32_t busy_jiffies = flow.last.busy_jiffies;
+  const auto [busy_jiffies, rwnd_limited_jiffies] =
+      std::pair(flow.last.busy_jiffies, flow.last.rwnd_limited_jiffies);
   flow.last = {};
   flow.last.busy_jiffies = busy_jiffies;
+  flow.last.rwnd_limited_jiffies = rwnd_limited_jiffies;
   flow.counted_have &= KITTY_HAVE_BUSY;
   flow.busy_unsure = flow.counted_have != 0;
   flow.from_birth = true;
@@ -111,7 +125,7 @@ void RttCollector::start_connection(Flow& flow, uint32_t hash, const procfs::IpA
   }
   flow.hash = hash;
   flow.remote = remote;
-  flow.tick_busy_ns = 0;
+  flow.tick_busy = {};
 }
 
 // The entry began anew: with another connection, or the same addresses and ports once more.
@@ -130,8 +144,9 @@ void RttCollector::restart_entry(Flow& flow, const kitty_flow& now, uint64_t now
 void RttCollector::post(Flow& flow, Growth& growth) {
   samples_ += growth.rtt_count;
   if (!growth.any()) return;
-  flow.tick_busy_ns += growth.busy_ns;
-  growth.busy_ns = flow.tick_busy_ns;
+  flow.tick_busy.ns += growth.busy.ns;
+  flow.tick_busy.receiver_limited_ns += growth.busy.receiver_limited_ns;
+  growth.busy = flow.tick_busy;
   ledger_.of(flow.owner).add(flow.remote, growth);
 }
 
@@ -160,7 +175,7 @@ void RttCollector::drop_pending(uint64_t inode, Flow& flow) {
 }
 
 void RttCollector::read_flow(uint64_t inode, Flow& flow, uint64_t now_ns) {
-  flow.tick_busy_ns = 0;
+  flow.tick_busy = {};
   kitty_flow now;
   if (!maps_.read_owned(inode, now)) return;
   Growth growth;
@@ -248,7 +263,7 @@ void RttCollector::follow(const ProcessState& state) {
         flow.pending_due = !socket.handed;
       }
       // Flows taken up now wait for the next read() before `pending` is read.
-      if (flow.owner != process.id) flow.tick_busy_ns = 0;
+      if (flow.owner != process.id) flow.tick_busy = {};
       flow.owner = process.id;
       if (flow.held_ns != 0 && socket.listed_ns > flow.held_ns) flow.held_ns = 0;
       if (!flow.measured) {

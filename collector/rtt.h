@@ -33,6 +33,11 @@ class RttCollector {
   // then, if metrics.state is another, has the ledger follow it, takes up and lets go of sockets; ends the
   // ledger's tick; and last fills in what the agent says of itself.
   void tick(uint64_t now_ns, Metrics& metrics);
+  // The latest word of a followed socket's own counters; null where there is none. Valid until the next tick.
+  [[nodiscard]] const kitty_counters* counters_of(uint64_t inode) const {
+    const auto found = flows_.find(inode);
+    return found == flows_.end() || found->second.counted_have == 0 ? nullptr : &found->second.last;
+  }
 
  private:
   void read(uint64_t now_ns);
@@ -53,7 +58,7 @@ class RttCollector {
     uint64_t begun_us = 0;   // that listing's time: what the entry counted before is the connection's before
     uint64_t listed_us = 0;  // of the latest listing with counters; 0: none of this connection
     uint32_t listed_segs_out = 0;
-    uint64_t tick_busy_ns = 0;  // posted in this tick
+    BusyTime tick_busy;         // posted in this tick
     bool pending_due = false;   // what `pending` has is not counted yet
     bool pending_left = false;  // it is, but the entry is still wanted
     bool measured = false;      // has an entry in `owned`; tried again while the table is full

@@ -28,6 +28,8 @@ constexpr std::array kRungs = {
 constexpr std::array kTracepoints = {
     Rung{"raw_tp/tcp_retransmit_skb", "on_retransmit"},
     Rung{"raw_tp/sched_process_exec", "on_exec"},
+    Rung{"tp_btf/tcp_probe for time", "time_receive"},
+    Rung{"tp_btf/tcp_rcv_space_adjust", "time_read"},
 };
 
 Result<AttachedProgram> load_and_attach(const loader::Object& object, const FlowMaps& maps,

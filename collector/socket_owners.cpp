@@ -32,13 +32,19 @@ bool is_connection(uint8_t state) {
 }
 
 Connection connection_of(const procfs::TcpRow& row) {
-  return {.local = row.local, .remote = row.remote, .tx_queue_bytes = procfs::queued_tx_bytes(row)};
+  return {.local = row.local,
+          .remote = row.remote,
+          .local_port = row.local_port,
+          .remote_port = row.remote_port,
+          .tx_queue_bytes = procfs::queued_tx_bytes(row)};
 }
 
 procfs::TcpRow table_row(const kitty_socket_row& row) {
   procfs::TcpRow out;
   std::memcpy(out.local.data(), row.local, sizeof out.local);
   std::memcpy(out.remote.data(), row.remote, sizeof out.remote);
+  out.local_port = row.local_port;
+  out.remote_port = row.remote_port;
   out.state = static_cast<uint8_t>(row.state);
   out.tx_queue_bytes = row.tx_queue_bytes;
   return out;

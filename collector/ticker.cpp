@@ -7,7 +7,9 @@ namespace kitty::collector {
 Tick::Tick(const ProcessWatch& processes, FlowMaps* maps, uint32_t have)
     : processes_(processes),
       ledger_(std::make_unique<Ledger>(maps ? std::optional<uint32_t>(have) : std::nullopt)) {
-  if (maps) rtt_.emplace(*maps, *ledger_);
+  if (!maps) return;
+  rtt_ = std::make_unique<RttCollector>(*maps, *ledger_);
+  time_.emplace(*maps, *rtt_);
 }
 
 // Both lists ascend by pid.
@@ -35,6 +37,7 @@ void Tick::read_sockets(bool new_state) {
   const uint64_t start_ns = monotonic_ns();
   if (rtt_) {
     rtt_->tick(start_ns, metrics_);
+    if (time_) time_->tick(start_ns, metrics_);
     metrics_.agent.rtt.duration_seconds = seconds_since(start_ns);
     return;
   }

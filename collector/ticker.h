@@ -15,6 +15,7 @@
 #include "collector/process_watch.h"
 #include "collector/rtt.h"
 #include "collector/rtt_hook.h"
+#include "collector/time_collector.h"
 
 namespace kitty::collector {
 
@@ -38,8 +39,9 @@ class Tick {
 
   const ProcessWatch& processes_;
   NetworkCollector network_;
-  std::unique_ptr<Ledger> ledger_;  // by pointer: the RTT collector refers to it, and a Tick may be moved
-  std::optional<RttCollector> rtt_;
+  std::unique_ptr<Ledger> ledger_;     // by pointer: the RTT collector refers to it, and a Tick may be moved
+  std::unique_ptr<RttCollector> rtt_;  // likewise: the time collector refers to it
+  std::optional<TimeCollector> time_;
   Metrics metrics_;
 };
 

@@ -15,6 +15,7 @@ using collector::Metrics;
 using collector::PeerMetrics;
 using collector::ProcessMetrics;
 using collector::TcpTotals;
+using collector::TimeMetrics;
 using collector::WatchedProcess;
 
 constexpr double kUsPerSecond = 1e6;
@@ -26,6 +27,7 @@ constexpr size_t kPeerLabelBytes = sizeof(",peer=\"\"");
 constexpr size_t kBoundBytes = 16;
 constexpr size_t kNameBytes = 32;  // on average at least, of the process's families and of the peers'
 constexpr size_t kOwnLines = 7;
+constexpr size_t kTimeLines = 5, kPeerTimeLines = 4;
 constexpr size_t kConditionBytes = 64;  // at most, a line's name and the label of its own
 constexpr size_t kPeerLines = 8;
 // Headers, whose data was left out, and what the writer itself wants free for one series more.
@@ -162,7 +164,17 @@ void MetricsText::plan(const Metrics& metrics, size_t room) {
     uint64_t bytes = own_lines * line + lines_of(figures.condition) * (kConditionBytes - kNameBytes);
     for (const PeerMetrics& peer : figures.peers)
       bytes += kPeerLines * (line + kPeerLabelBytes + peer.text().size());
-    text.part(TextPart::figures) = {.bytes = bytes, .series = own_lines + figures.peers.size() * kPeerLines};
+    size_t time_lines = 0;
+    if (figures.time) {
+      time_lines = kTimeLines;
+      for (const TimeMetrics::Peer& peer : figures.time->peers) {
+        time_lines += peer.any() ? kPeerTimeLines : 0;
+        bytes += peer.any() ? kPeerTimeLines * (line + kPeerLabelBytes + peer.name_bytes) : 0;
+      }
+      bytes += kTimeLines * line;
+    }
+    text.part(TextPart::figures) = {.bytes = bytes,
+                                    .series = own_lines + figures.peers.size() * kPeerLines + time_lines};
     if (has_samples(figures))
       text.part(TextPart::histogram) = {.bytes = (KITTY_RTT_BUCKETS + 2) * (line + kBoundBytes), .series = 1};
   }
@@ -291,6 +303,56 @@ void MetricsText::render_conditions(const Metrics& metrics, ExpositionWriter& wr
   });
 }
 
+void MetricsText::render_time(const Metrics& metrics, ExpositionWriter& writer) {
+  const auto each = [&](auto&& write) {
+    for (size_t i = 0; i < metrics.processes.size(); ++i) {
+      if (const TimeMetrics* const time = metrics.processes[i].time; time && writes(TextPart::figures, i))
+        write(*time, labels_[i]);
+    }
+  };
+  const auto whole = [&](std::string_view name, std::string_view help, MetricType type, auto member) {
+    writer.family(name, help, type);
+    each([&](const TimeMetrics& time, const std::string& labels) {
+      writer.sample(labels, {}, static_cast<double>(time.*member) / kUsPerSecond);
+    });
+  };
+  const auto by_peer = [&](std::string_view name, std::string_view help, auto member) {
+    writer.family(name, help, MetricType::counter);
+    each([&](const TimeMetrics& time, const std::string& labels) {
+      for (const TimeMetrics::Peer& peer : time.peers) {
+        if (peer.any())
+          writer.sample(labels, {{"peer", peer.text()}}, static_cast<double>(peer.*member) / kUsPerSecond);
+      }
+    });
+  };
+  whole("kitty_accounted_seconds_total",
+        "Time since the account of this process began: the sum of those below, over all peers.",
+        MetricType::counter, &TimeMetrics::accounted_us);
+  whole("kitty_owing_seconds_total",
+        "Time in which this process neither sent nor read, with nothing in flight: the others waited for it.",
+        MetricType::counter, &TimeMetrics::owing_us);
+  by_peer("kitty_peer_waiting_seconds_total",
+          "Time in which nothing came and nothing was in flight, until data of this peer came.",
+          &TimeMetrics::Peer::waiting_us);
+  by_peer("kitty_peer_receiver_limited_seconds_total",
+          "Time in which what this process sends to the peer was held because the peer did not read.",
+          &TimeMetrics::Peer::receiver_limited_us);
+  by_peer("kitty_peer_path_limited_seconds_total",
+          "Time in which what this process sends to the peer was held by the path to it.",
+          &TimeMetrics::Peer::path_limited_us);
+  by_peer("kitty_peer_receiving_seconds_total", "Time in which data of this peer kept coming.",
+          &TimeMetrics::Peer::receiving_us);
+  whole("kitty_moving_seconds_total",
+        "Time in which this process sent without hindrance, and time that is nobody's: delayed "
+        "acknowledgements.",
+        MetricType::counter, &TimeMetrics::moving_us);
+  whole("kitty_unknown_seconds_total", "Time of which the account was lost.", MetricType::counter,
+        &TimeMetrics::unknown_us);
+  whole("kitty_unsettled_seconds",
+        "Latest time that is in none of the account's sums yet: as long as nothing comes it grows.",
+        MetricType::gauge, &TimeMetrics::unsettled_us);
+}
+
 void MetricsText::render_peers(const Metrics& metrics, ExpositionWriter& writer) {
   // `write` gets a peer and its labels; `have` says which of the kernel's counters it needs.
   const auto each = [&](uint32_t have, auto&& write) {
@@ -333,7 +395,7 @@ void MetricsText::render_peers(const Metrics& metrics, ExpositionWriter& writer)
       "Time with data in flight or queued to this peer, of the socket that was busiest in each tick.",
       MetricType::counter);
   each(KITTY_HAVE_BUSY, [&](const ProcessMetrics&, const PeerMetrics& peer, const std::string& labels) {
-    writer.sample(labels, {{"peer", peer.text()}}, static_cast<double>(peer.busy_ns) / 1e9);
+    writer.sample(labels, {{"peer", peer.text()}}, static_cast<double>(peer.busy.ns) / 1e9);
   });
   writer.family("kitty_peer_tx_queue_bytes",
                 "Bytes sent to this peer and not yet acknowledged, or not yet sent.", MetricType::gauge);
@@ -481,6 +543,7 @@ void MetricsText::render(const Metrics& metrics, const collector::AgentUsage& us
   render_processes(metrics, writer);
   render_conditions(metrics, writer);
   render_peers(metrics, writer);
+  render_time(metrics, writer);
   render_identities(*metrics.state, writer);
   addresses_dropped_ += metrics.state->report.dropped_addresses;
   series_dropped_ += writer.series_dropped();

@@ -42,6 +42,7 @@ class MetricsText {
   void render_left_out(ExpositionWriter& writer);
   void render_processes(const collector::Metrics& metrics, ExpositionWriter& writer);
   void render_conditions(const collector::Metrics& metrics, ExpositionWriter& writer);
+  void render_time(const collector::Metrics& metrics, ExpositionWriter& writer);
   void render_peers(const collector::Metrics& metrics, ExpositionWriter& writer);
   void render_identities(const collector::ProcessState& state, ExpositionWriter& writer);
   void render_agent(const collector::Metrics& metrics, const collector::AgentUsage& usage,

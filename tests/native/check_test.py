@@ -31,7 +31,8 @@ RUNGS = [
     "kprobe/tcp_ack_update_rtt",
     "tp_btf/tcp_probe",
 ]
-OTHERS = ["raw_tp/tcp_retransmit_skb", "raw_tp/sched_process_exec", "iter/task_file"]
+OTHERS = ["raw_tp/tcp_retransmit_skb", "raw_tp/sched_process_exec", "tp_btf/tcp_probe for time",
+          "tp_btf/tcp_rcv_space_adjust", "iter/task_file"]  # fmt: skip
 FOUR = ["CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH"]
 SETCAP = "sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_dac_read_search+ep "
 UID = 61461  # nobody else's, so that what it has loaded is known by it

@@ -61,7 +61,8 @@ CheckFacts everything() {
   facts.hooks.has_btf = true;
   for (const std::string_view hook : collector::rtt_hook_names()) facts.hooks.hooks.push_back({hook, {}, 0});
   for (const std::string_view hook :
-       {"raw_tp/tcp_retransmit_skb", "raw_tp/sched_process_exec", "iter/task_file"})
+       {"raw_tp/tcp_retransmit_skb", "raw_tp/sched_process_exec", "tp_btf/tcp_probe for time",
+        "tp_btf/tcp_rcv_space_adjust", "iter/task_file"})
     facts.hooks.hooks.push_back({hook, {}, 0});
   facts.start.program = "./kitty";
   facts.start.held = facts.start.obtainable = CapabilitySet(0x1ffffffffff);

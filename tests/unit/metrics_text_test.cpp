@@ -19,6 +19,7 @@ constexpr const char* kGolden = "tests/golden/metrics.txt";
 struct Fixture {
   collector::OwnTotals own;
   std::vector<collector::PeerMetrics> peers;
+  collector::TimeMetrics time;
   collector::Metrics metrics;
 
   static collector::PeerMetrics peer(std::string_view name, bool other) {
@@ -26,7 +27,7 @@ struct Fixture {
                                 .rtt_count = 21,
                                 .rtt_sum_us = 3'000'001,
                                 .tcp = {.retransmits = 2, .segments_sent = 500, .data_segments_sent = 450},
-                                .busy_ns = 1'500'000'000,
+                                .busy = {.ns = 1'500'000'000},
                                 .rtt_min_us = {},
                                 .tx_queue_bytes = 65536};
     if (!other) peer.rtt_min_us = 51;
@@ -67,7 +68,19 @@ struct Fixture {
     state->report.discovery_seconds = 0.0125;
     metrics.state = state;
     metrics.processes.resize(2);
-    metrics.processes[0] = {.sockets_known = true,
+    time.accounted_us = 10'000'000;
+    time.owing_us = 1'000'000;
+    time.moving_us = 2'000'000;
+    time.unknown_us = 3;
+    time.unsettled_us = 999'997;
+    time.peers.resize(2);
+    time.peers[1].waiting_us = 3'000'000;
+    time.peers[1].receiver_limited_us = 500'000;
+    time.peers[1].path_limited_us = 1'500'000;
+    time.peers[1].receiving_us = 1'000'000;
+    time.peers[1].name_bytes = std::string_view("10.0.0.1").copy(time.peers[1].name.data(), 8);
+    metrics.processes[0] = {.time = &time,
+                            .sockets_known = true,
                             .rtt_us = 51234.5,
                             .retransmits = 510,
                             .out_segs = 123456,

@@ -338,10 +338,43 @@ TEST_F(RttCollectorTest, BusyTimeThatEntryAndListingTellInOneTickIsAddedUp) {
   put(owned_, 10, flow_at(2000, 2, 60));
   tick({{1, {listed_at(3000, 3, 100)}}}, 30 * kSecond);
   ASSERT_NE(peer("10.0.0.2"), nullptr);
-  EXPECT_EQ(peer("10.0.0.2")->busy_ns, 100 * jiffy_ns());
+  EXPECT_EQ(peer("10.0.0.2")->busy.ns, 100 * jiffy_ns());
   put(owned_, 10, flow_at(4000, 4, 130));
   again(31 * kSecond);
-  EXPECT_EQ(peer("10.0.0.2")->busy_ns, 130 * jiffy_ns()) << "what the tick before has told is not told again";
+  EXPECT_EQ(peer("10.0.0.2")->busy.ns, 130 * jiffy_ns()) << "what the tick before has told is not told again";
+}
+
+TEST_F(RttCollectorTest, BusyTimeHasTwoPartsOfOneReading) {
+  const auto limited = [](OwnedSocket socket, uint32_t jiffies) {
+    socket.connection.counters.rwnd_limited_jiffies = jiffies;
+    return socket;
+  };
+  tick({{1, {limited(listed_at(1000, 1, 10), 4)}}}, kSecond);
+  again(20 * kSecond);
+  kitty_flow now = flow_at(2000, 2, 60);
+  now.counters.rwnd_limited_jiffies = 34;
+  put(owned_, 10, now);
+  tick({{1, {limited(listed_at(3000, 3, 100), 54)}}}, 30 * kSecond);
+  ASSERT_NE(peer("10.0.0.2"), nullptr);
+  EXPECT_EQ(peer("10.0.0.2")->busy.ns, 100 * jiffy_ns());
+  EXPECT_EQ(peer("10.0.0.2")->busy.receiver_limited_ns, 54 * jiffy_ns());
+  tick({{1, {limited(listed_at(2500, 3, 80), 44)}}}, 31 * kSecond);
+  EXPECT_EQ(peer("10.0.0.2")->busy.receiver_limited_ns, 54 * jiffy_ns()) << "an older word";
+  EXPECT_EQ(peer("10.0.0.2")->busy.path_limited_ns(), 46 * jiffy_ns());
+}
+
+TEST_F(RttCollectorTest, ReceiverLimitedTimeOfASocketThatIsOlderStartsWhereItIs) {
+  OwnedSocket socket = listed_at(1000, 1, 1000);
+  socket.older_than_agent = true;
+  socket.connection.counters.rwnd_limited_jiffies = 900;
+  tick({{1, {socket}}}, kSecond);
+  socket.connection.counters.us = 2000;
+  socket.connection.counters.busy_jiffies = 1010;
+  socket.connection.counters.rwnd_limited_jiffies = 907;
+  tick({{1, {socket}}}, 20 * kSecond);
+  ASSERT_NE(peer("10.0.0.2"), nullptr);
+  EXPECT_EQ(peer("10.0.0.2")->busy.ns, 10 * jiffy_ns());
+  EXPECT_EQ(peer("10.0.0.2")->busy.receiver_limited_ns, 7 * jiffy_ns());
 }
 
 TEST_F(RttCollectorTest, ALookupThatOverlapsAResetDoesNotWrap) {
@@ -375,7 +408,7 @@ TEST_F(RttCollectorTest, TheSameTupleUsedAgainCountsOnFromItsBirth) {
   EXPECT_EQ(segments_sent(), 100U) << "it may be another's by now";
   tick({{1, {listed_at(22'000'000, 6, 12)}}}, 23 * kSecond);
   EXPECT_EQ(segments_sent(), 106U);
-  EXPECT_EQ(peer("10.0.0.2")->busy_ns, 12 * jiffy_ns()) << "busy time goes on where it was";
+  EXPECT_EQ(peer("10.0.0.2")->busy.ns, 12 * jiffy_ns()) << "busy time goes on where it was";
   tick({{1, {listed_at(24'000'000, 8, 12)}}}, 25 * kSecond);
   EXPECT_EQ(segments_sent(), 108U);
 }
@@ -415,7 +448,7 @@ TEST_F(RttCollectorTest, AnotherTupleOnTheSocketDoesNotBringItsBusyTimeAgain) {
   tick({{1, {fresh(10, 22 * kSecond)}}}, 23 * kSecond);
   again(24 * kSecond);
   EXPECT_EQ(segments_sent(), 95U);
-  EXPECT_EQ(peer("10.0.0.2")->busy_ns, 9 * jiffy_ns());
+  EXPECT_EQ(peer("10.0.0.2")->busy.ns, 9 * jiffy_ns());
 }
 
 TEST_F(RttCollectorTest, AnotherSocketsBusyTimeOnTheInodeCountsFromItsBirth) {
@@ -428,7 +461,7 @@ TEST_F(RttCollectorTest, AnotherSocketsBusyTimeOnTheInodeCountsFromItsBirth) {
   again(21 * kSecond);
   tick({{1, {fresh(10, 22 * kSecond)}}}, 23 * kSecond);
   again(24 * kSecond);
-  EXPECT_EQ(peer("10.0.0.2")->busy_ns, 79 * jiffy_ns());
+  EXPECT_EQ(peer("10.0.0.2")->busy.ns, 79 * jiffy_ns());
 }
 
 TEST_F(RttCollectorTest, ASocketHandedOverByAnotherProcessStartsWhereItIs) {

@@ -19,7 +19,7 @@ $(ASAN)/%.o: INSTRUMENT = -fsanitize=address,undefined,fuzzer-no-link
 $(ASAN)/tests/unit/%.o: INSTRUMENT = -fsanitize=address
 $(B)/check-thread/%.o: INSTRUMENT = -fsanitize=thread
 
-UNIT_kernel  := link program map rtt_hook rtt_collector steady_tick exec_log hand_over iterator socket_rows privileges
+UNIT_kernel  := link program map rtt_hook rtt_collector steady_tick time_collector exec_log hand_over iterator socket_rows privileges
 UNIT_threads := text_slot server ticker scanner expendable stuck_scan
 UNITS    := $(or $(UNIT_$(SUBSET)),$(patsubst tests/unit/%_test.cpp,%,$(wildcard tests/unit/*_test.cpp)))
 # Allocations are counted by operators of the tests' own, which ThreadSanitizer has, too; what threads do is not in cli.

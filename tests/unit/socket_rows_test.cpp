@@ -172,7 +172,8 @@ TEST_F(SocketRowsTest, CountersAreTheSocketsOwn) {
   ASSERT_TRUE(rows.contains(inode_of(pair.client)));
   const kitty_counters& counters = rows.at(inode_of(pair.client)).counters;
   EXPECT_EQ(counters.have, uint32_t{KITTY_HAVE_SEGS_OUT | KITTY_HAVE_DATA_SEGS_OUT | KITTY_HAVE_BYTES_SENT |
-                                    KITTY_HAVE_BYTES_ACKED | KITTY_HAVE_TOTAL_RETRANS | KITTY_HAVE_BUSY});
+                                    KITTY_HAVE_BYTES_ACKED | KITTY_HAVE_BYTES_RECEIVED |
+                                    KITTY_HAVE_TOTAL_RETRANS | KITTY_HAVE_BUSY});
   struct {
     const char* name;
     uint64_t before, got, after;
@@ -230,7 +231,8 @@ TEST_F(SocketRowsTest, SocketsThatOnlyLookLikeTcpAreNoRows) {
   ASSERT_TRUE(udp && local && tcp);
   const auto rows = list(getpid());
   for (const Fd* fd : {&xfrm, &raw, &udp, &local}) {
-    if (*fd) EXPECT_FALSE(rows.contains(inode_of(*fd))) << inode_of(*fd);
+    if (!*fd) continue;
+    EXPECT_FALSE(rows.contains(inode_of(*fd))) << inode_of(*fd);
   }
   EXPECT_TRUE(rows.contains(inode_of(tcp)));
 }
