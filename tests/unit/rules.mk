@@ -40,6 +40,18 @@ $(T)/gtest-all.o $(T)/gtest_main.o: $(T)/%.o: $(GTEST_SOURCES)/src/%.cc
 	$(call say,CXX,$<)
 	$(Q)mkdir -p $(@D) && $(CXX) -std=c++23 -g1 -w -I$(GTEST_SOURCES) -I$(GTEST_SOURCES)/include -c -o $@ $<
 
+# The standard library's headers are a quarter of what the sources cost to compile: once a flavour, too.
+PRELUDED := $(if $(PLAIN),,$(patsubst %.cpp,$(T)/%.o,$(SOURCES)))
+STANDARD := algorithm array chrono cstdint cstring expected functional map memory mutex optional span string \
+  string_view unordered_map vector
+$(ASAN)/standard.h.gch: INSTRUMENT = -fsanitize=address,undefined,fuzzer-no-link
+$(B)/check-thread/standard.h.gch: INSTRUMENT = -fsanitize=thread
+$(T)/standard.h.gch: Makefile tests/unit/rules.mk
+	$(Q)mkdir -p $(@D) && printf '#include <%s>\n' $(STANDARD) >$(T)/standard.h && \
+	  $(CHECKER) $(filter-out -MMD -MP,$(CXXFLAGS)) $(CHECK) $(INSTRUMENT) -x c++-header -o $@ $(T)/standard.h
+$(PRELUDED): PRELUDE = -include $(T)/standard.h
+$(PRELUDED): $(T)/standard.h.gch
+
 # Google Test's header costs more than most tests: compiled once a flavour.
 $(T)/gtest.h.gch: Makefile tests/unit/rules.mk
 	$(Q)mkdir -p $(@D) && echo '#include <gtest/gtest.h>' >$(T)/gtest.h && \
