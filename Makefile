@@ -22,13 +22,13 @@ PACKAGES_TEST  := libgtest-dev libclang-rt-19-dev clang-format-19 clang-tidy-19 
   python3-torch libopenblas0-pthread iproute2 nftables qemu-system-x86 busybox-static cpio kmod xz-utils zstd file util-linux \
   procps git
 PACKAGES_SLOW  := libbpf-dev libelf-dev zlib1g-dev chromium openmpi-bin libopenmpi-dev slowhttptest wrk buildah podman runc \
-  systemd procps tcpdump
+  systemd procps
 
 PACKAGES_IMAGE := buildah
 DISTS          := x86_64 aarch64
 PACKAGES_DIST  := python3 $(foreach a,$(filter-out $(HOST),$(DISTS)),g++-$(subst _,-,$(a))-linux-gnu)
 
-PACKAGES_LONG  := $(PACKAGES_DIST) qemu-user qemu-system-arm slurm-wlm munge
+PACKAGES_LONG  := $(PACKAGES_DIST) qemu-user qemu-system-arm slurm-wlm munge tcpdump
 
 # What a binary would say of where it was built: cpp-httplib's assertions, the BPF object's line table.
 NOPATHS  := -ffile-prefix-map=$(HTTPLIB)/=
