@@ -73,6 +73,8 @@ class Crowd:
 
     def steady(self, namespace, agent):
         """A watched sender with one connection that lives on; returns it and its labels once it is shown."""
+        # A socket that is older than the agent's first look counts from that on.
+        agent.wait("a first look", lambda s: s.value("kitty_collector_success", collector="processes") == 1, SLACK_S)
         self.lab.start_echo(namespace, "127.0.0.1", ECHO_PORT)
         sender = self.lab.start_send(namespace, "127.0.0.1", ECHO_PORT, 0.02, RANK="0", **WATCH)
         labels = {"pid": str(sender.pid), "rank": "0", "job": "crowd"}
@@ -183,11 +185,10 @@ def churn(kitty, program):
         expect(after[0] == before[0] == cold[0], f"expected as many series as before\n    {figures}")
         expect(after[2] == before[2] == cold[2], f"expected as many descriptors as before\n    {figures}")
         expect(after[1] <= before[1] + RSS_SLACK_BYTES, f"expected RSS at most 1 MiB up\n    {figures}")
-        # Up to seven segments of 4,300 were missing beside a crowd: not explained yet.
         # Where no pass lists counters, a snapshot of them is taken at most once a millisecond, at an ACK, and tcp_probe
         # runs before the ACK counts: the message last sent and its ACK may be missing. A message is a segment on lo.
-        expect(0 <= truth["segs_out"] - segments <= 12, f"steady segments differ\n    {figures}")
-        expect(0 <= truth["bytes_sent"] - sent_by_steady <= 120_000, f"steady bytes differ\n    {figures}")
+        expect(0 <= truth["segs_out"] - segments <= 4, f"steady segments differ\n    {figures}")
+        expect(0 <= truth["bytes_sent"] - sent_by_steady <= 40_000, f"steady bytes differ\n    {figures}")
         # Each connection's last segments, its FIN or RST, come after it said what it had sent.
         expect(0 < shown_segments <= sent_segments + 2 * connections, f"churned segments wrong\n    {figures}")
         expect(0 < shown_bytes <= sent_bytes, f"churned bytes wrong\n    {figures}")
