@@ -30,7 +30,7 @@ void Account::give_up(size_t index) {
   peers_[other].rtt_count += peers_[index].rtt_count;
   peers_[other].rtt_sum_us += peers_[index].rtt_sum_us;
   peers_[other].tcp.add(peers_[index].tcp);
-  if (peers_[other].busy.ns < peers_[index].busy.ns) peers_[other].busy = peers_[index].busy;
+  peers_[other].busy_ns = std::max(peers_[other].busy_ns, peers_[index].busy_ns);
   peers_[index] = {};
   peer_ticks_[index] = {};
 }
@@ -76,7 +76,7 @@ void Account::add(const procfs::IpAddress& remote, const Growth& growth) {
   peer.rtt_count += growth.rtt_count;
   peer.rtt_sum_us += growth.rtt.sum_us;
   peer.tcp.add(growth.tcp);
-  if (tick.busy.ns < growth.busy.ns) tick.busy = growth.busy;
+  tick.busy_ns = std::max(tick.busy_ns, growth.busy_ns);
   tick.min_us = std::min(tick.min_us, growth.rtt_min_us.value_or(UINT32_MAX));
 }
 
@@ -91,11 +91,10 @@ void Account::end_tick(uint64_t now_ns, uint64_t elapsed_ns) {
     PeerMetrics& peer = peers_[i];
     PeerTick& tick = peer_ticks_[i];
     tick.busy_credit_ns = std::min(tick.busy_credit_ns + elapsed_ns, kMaxBusyCreditNs);
-    const uint64_t busy_ns = std::min(tick.busy.ns, tick.busy_credit_ns);
-    peer.busy.ns += busy_ns;
-    peer.busy.receiver_limited_ns += std::min(tick.busy.receiver_limited_ns, busy_ns);
+    const uint64_t busy_ns = std::min(tick.busy_ns, tick.busy_credit_ns);
+    peer.busy_ns += busy_ns;
     tick.busy_credit_ns -= busy_ns;
-    tick.busy = {};
+    tick.busy_ns = 0;
     if (tick.min_us != UINT32_MAX) {
       peer.rtt_min_us = tick.min_us;
       tick.min_taken_ns = now_ns;

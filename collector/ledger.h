@@ -33,9 +33,9 @@ struct Growth {
   uint64_t rtt_count = 0;
   std::optional<uint32_t> rtt_min_us;  // of the tick that has just ended
   TcpTotals tcp;
-  BusyTime busy;
+  uint64_t busy_ns = 0;
 
-  [[nodiscard]] bool any() const { return rtt_count != 0 || rtt_min_us || tcp.any() || busy.ns != 0; }
+  [[nodiscard]] bool any() const { return rtt_count != 0 || rtt_min_us || tcp.any() || busy_ns != 0; }
 };
 
 // One process's page of the ledger.
@@ -46,9 +46,9 @@ class Account {
 
  private:
   friend class Ledger;
-  struct PeerTick {       // parallel to peers_
-    uint64_t listed = 0;  // the generation that last knew a connection to it
-    BusyTime busy;        // of the socket that was busy longest in this tick
+  struct PeerTick {        // parallel to peers_
+    uint64_t listed = 0;   // the generation that last knew a connection to it
+    uint64_t busy_ns = 0;  // the largest growth of one socket in this tick
     uint64_t busy_credit_ns = kMaxBusyCreditNs;
     uint32_t min_us = UINT32_MAX;
     uint64_t min_taken_ns = 0;

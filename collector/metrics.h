@@ -44,15 +44,6 @@ struct TcpTotals {
   }
 };
 
-// Time with data in flight or queued.
-struct BusyTime {
-  uint64_t ns = 0;
-  uint64_t receiver_limited_ns = 0;  // of it: the receiver's window was closed or too small
-
-  // The rest: what the path, the congestion window or the sender's own buffer allowed was on its way.
-  [[nodiscard]] uint64_t path_limited_ns() const { return ns - receiver_limited_ns; }
-};
-
 struct OwnTotals {
   RttHistogram rtt;
   TcpTotals tcp;
@@ -67,7 +58,7 @@ struct PeerMetrics {
   uint64_t rtt_count = 0;
   uint64_t rtt_sum_us = 0;
   TcpTotals tcp;
-  BusyTime busy;                       // of its busiest socket
+  uint64_t busy_ns = 0;                // time with data in flight or queued, of its busiest socket
   std::optional<uint32_t> rtt_min_us;  // of the latest tick that had samples, at most 10 s old
   uint64_t tx_queue_bytes = 0;         // at the latest socket pass
 

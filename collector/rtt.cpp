@@ -75,17 +75,10 @@ void RttCollector::add_counters(Flow& flow, const kitty_counters& now, Growth& g
   if ((now.have & KITTY_HAVE_BYTES_RECEIVED) != 0)
     last.bytes_received = std::max(last.bytes_received, now.bytes_received);
   growth.tcp.retransmits += grow(KITTY_HAVE_TOTAL_RETRANS, now.total_retrans, last.total_retrans);
-  const bool busy_counted = (flow.counted_have & KITTY_HAVE_BUSY) != 0;
-  const uint64_t busy_jiffies = grow(KITTY_HAVE_BUSY, now.busy_jiffies, last.busy_jiffies);
-  // One counter in two parts: the parts of one reading belong together.
-  if (last.busy_jiffies == now.busy_jiffies && (now.have & KITTY_HAVE_BUSY) != 0) {
-    const uint32_t before =
-        busy_counted || flow.from_birth ? last.rwnd_limited_jiffies : now.rwnd_limited_jiffies;
-    growth.busy.receiver_limited_ns +=
-        std::min<uint64_t>(now.rwnd_limited_jiffies - before, busy_jiffies) * jiffy_ns_;
+  growth.busy_ns += grow(KITTY_HAVE_BUSY, now.busy_jiffies, last.busy_jiffies) * jiffy_ns_;
+  // A part of busy time: that of the same reading.
+  if ((now.have & KITTY_HAVE_BUSY) != 0 && last.busy_jiffies == now.busy_jiffies)
     last.rwnd_limited_jiffies = now.rwnd_limited_jiffies;
-  }
-  growth.busy.ns += busy_jiffies * jiffy_ns_;
 }
 
 void RttCollector::add_samples(Flow& flow, const kitty_flow& now, Growth& growth) const {
@@ -125,7 +118,7 @@ void RttCollector::start_connection(Flow& flow, uint32_t hash, const procfs::IpA
   }
   flow.hash = hash;
   flow.remote = remote;
-  flow.tick_busy = {};
+  flow.tick_busy_ns = 0;
 }
 
 // The entry began anew: with another connection, or the same addresses and ports once more.
@@ -144,9 +137,8 @@ void RttCollector::restart_entry(Flow& flow, const kitty_flow& now, uint64_t now
 void RttCollector::post(Flow& flow, Growth& growth) {
   samples_ += growth.rtt_count;
   if (!growth.any()) return;
-  flow.tick_busy.ns += growth.busy.ns;
-  flow.tick_busy.receiver_limited_ns += growth.busy.receiver_limited_ns;
-  growth.busy = flow.tick_busy;
+  flow.tick_busy_ns += growth.busy_ns;
+  growth.busy_ns = flow.tick_busy_ns;
   ledger_.of(flow.owner).add(flow.remote, growth);
 }
 
@@ -175,7 +167,7 @@ void RttCollector::drop_pending(uint64_t inode, Flow& flow) {
 }
 
 void RttCollector::read_flow(uint64_t inode, Flow& flow, uint64_t now_ns) {
-  flow.tick_busy = {};
+  flow.tick_busy_ns = 0;
   kitty_flow now;
   if (!maps_.read_owned(inode, now)) return;
   Growth growth;
@@ -263,7 +255,7 @@ void RttCollector::follow(const ProcessState& state) {
         flow.pending_due = !socket.handed;
       }
       // Flows taken up now wait for the next read() before `pending` is read.
-      if (flow.owner != process.id) flow.tick_busy = {};
+      if (flow.owner != process.id) flow.tick_busy_ns = 0;
       flow.owner = process.id;
       if (flow.held_ns != 0 && socket.listed_ns > flow.held_ns) flow.held_ns = 0;
       if (!flow.measured) {

@@ -58,7 +58,7 @@ class RttCollector {
     uint64_t begun_us = 0;   // that listing's time: what the entry counted before is the connection's before
     uint64_t listed_us = 0;  // of the latest listing with counters; 0: none of this connection
     uint32_t listed_segs_out = 0;
-    BusyTime tick_busy;         // posted in this tick
+    uint64_t tick_busy_ns = 0;  // posted in this tick
     bool pending_due = false;   // what `pending` has is not counted yet
     bool pending_left = false;  // it is, but the entry is still wanted
     bool measured = false;      // has an entry in `owned`; tried again while the table is full

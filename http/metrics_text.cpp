@@ -395,7 +395,7 @@ void MetricsText::render_peers(const Metrics& metrics, ExpositionWriter& writer)
       "Time with data in flight or queued to this peer, of the socket that was busiest in each tick.",
       MetricType::counter);
   each(KITTY_HAVE_BUSY, [&](const ProcessMetrics&, const PeerMetrics& peer, const std::string& labels) {
-    writer.sample(labels, {{"peer", peer.text()}}, static_cast<double>(peer.busy.ns) / 1e9);
+    writer.sample(labels, {{"peer", peer.text()}}, static_cast<double>(peer.busy_ns) / 1e9);
   });
   writer.family("kitty_peer_tx_queue_bytes",
                 "Bytes sent to this peer and not yet acknowledged, or not yet sent.", MetricType::gauge);

@@ -248,7 +248,6 @@ def socket_of(namespace, remote_port):
         "bytes_sent": int(number(r"bytes_sent:(\d+)")),
         "retrans": int(number(r"retrans:\d+/(\d+)")),
         "busy": number(r"busy:(\d+)ms") / 1e3,
-        "rwnd_limited": number(r"rwnd_limited:(\d+)ms") / 1e3,
     }
 
 

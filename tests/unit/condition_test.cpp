@@ -17,6 +17,7 @@
 #include "collector/scanner.h"
 #include "collector/ticker.h"
 #include "procfs/file.h"
+#include "scanner_fixture.h"
 #include "watched_child.h"
 
 namespace kitty::collector {
@@ -24,14 +25,8 @@ namespace {
 
 using testing::WatchedChild;
 
-class ConditionTest : public ::testing::Test {
+class ConditionTest : public testing::ScannerFixture {
  protected:
-  void SetUp() override {
-    auto root = procfs::open_root("/proc");
-    ASSERT_TRUE(root) << root.error().message();
-    root_ = std::move(*root);
-    scanner_ = std::make_unique<Scanner>(root_.get(), nullptr);
-  }
   static WatchedChild run(const std::string& interpreter, const std::string& program) {
     return {{interpreter, "-c", program}, {"KITTY_WATCH=1", "RANK=1", "PATH=/usr/local/bin:/usr/bin:/bin"}};
   }
@@ -49,9 +44,6 @@ class ConditionTest : public ::testing::Test {
     for (int i = 0; i < 600 && !met(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     return met();
   }
-
-  Fd root_;
-  std::unique_ptr<Scanner> scanner_;
 };
 
 TEST_F(ConditionTest, TheCpuTimeOfABusyProcessGrowsAndThatOfASleepingOneDoesNot) {
@@ -78,7 +70,7 @@ TEST_F(ConditionTest, AStoppedProcessIsStopped) {
 
 // Another thread's stat has that thread's time alone.
 TEST_F(ConditionTest, TheCpuTimeOfAProcessGoesOnWhereItsMainThreadEnds) {
-  const WatchedChild child = run("python3",
+  const WatchedChild child = run("/usr/bin/python3",
                                  "import ctypes, threading, time\n"
                                  "while time.process_time() < 0.5: pass\n"
                                  "threading.Thread(target=time.sleep, args=(60,)).start()\n"
@@ -107,7 +99,7 @@ TEST_F(ConditionTest, TheCpuTimeOfAProcessGoesOnWhereItsMainThreadEnds) {
 
 TEST_F(ConditionTest, AWorkerHasNone) {
   const WatchedChild parent =
-      run("python3", "import os, time\nchild = os.fork()\ntime.sleep(60 if child == 0 else 59)\n");
+      run("/usr/bin/python3", "import os, time\nchild = os.fork()\ntime.sleep(60 if child == 0 else 59)\n");
   pid_t worker = 0;
   ASSERT_TRUE(eventually([&] {
     const std::string pid = std::to_string(parent.pid());

@@ -52,7 +52,7 @@ class LedgerTest : public ::testing::Test {
     growth.tcp.segments_sent = segments;
     growth.rtt_count = segments;
     growth.rtt.buckets[2] = segments;
-    growth.busy.ns = busy_ns;
+    growth.busy_ns = busy_ns;
     ledger_.of(kId).add(address(n), growth);
   }
   const PeerMetrics* find(std::string_view name) const {
@@ -116,22 +116,22 @@ TEST_F(LedgerTest, BusyIsThatOfTheBusiestSocketAndNeverMoreThanTheTime) {
   add(2, 1, 300'000'000);
   add(2, 1, 200'000'000);
   end_tick();
-  EXPECT_EQ(find("10.0.0.2")->busy.ns, 300'000'000U);
+  EXPECT_EQ(find("10.0.0.2")->busy_ns, 300'000'000U);
   // One socket tells of every tick, another of two at once.
   for (int i = 0; i < 100; ++i) {
     add(2, 1, kTickNs);
     if (i % 2 == 1) add(2, 1, 2 * kTickNs);
     end_tick();
   }
-  EXPECT_LE(find("10.0.0.2")->busy.ns, 300'000'000U + kMaxBusyCreditNs + 100 * kTickNs);
-  const uint64_t before = find("10.0.0.2")->busy.ns;
+  EXPECT_LE(find("10.0.0.2")->busy_ns, 300'000'000U + kMaxBusyCreditNs + 100 * kTickNs);
+  const uint64_t before = find("10.0.0.2")->busy_ns;
   for (int i = 0; i < 100; ++i) {
     add(2, 1, kTickNs);
     if (i % 2 == 1) add(2, 1, 2 * kTickNs);
     end_tick();
   }
-  EXPECT_LE(find("10.0.0.2")->busy.ns - before, 100 * kTickNs);
-  EXPECT_GE(find("10.0.0.2")->busy.ns - before, 99 * kTickNs);
+  EXPECT_LE(find("10.0.0.2")->busy_ns - before, 100 * kTickNs);
+  EXPECT_GE(find("10.0.0.2")->busy_ns - before, 99 * kTickNs);
 }
 
 TEST_F(LedgerTest, BusyTimeThatIsToldLateIsNotLost) {
@@ -139,7 +139,7 @@ TEST_F(LedgerTest, BusyTimeThatIsToldLateIsNotLost) {
   for (int i = 0; i < 9; ++i) end_tick();
   add(2, 1, 5 * kTickNs);
   end_tick();
-  EXPECT_EQ(find("10.0.0.2")->busy.ns, 5 * kTickNs);
+  EXPECT_EQ(find("10.0.0.2")->busy_ns, 5 * kTickNs);
 }
 
 TEST_F(LedgerTest, AnotherProcessOfTheSamePidStartsAtZero) {

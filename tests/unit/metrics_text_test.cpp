@@ -27,7 +27,7 @@ struct Fixture {
                                 .rtt_count = 21,
                                 .rtt_sum_us = 3'000'001,
                                 .tcp = {.retransmits = 2, .segments_sent = 500, .data_segments_sent = 450},
-                                .busy = {.ns = 1'500'000'000},
+                                .busy_ns = 1'500'000'000,
                                 .rtt_min_us = {},
                                 .tx_queue_bytes = 65536};
     if (!other) peer.rtt_min_us = 51;

@@ -7,9 +7,8 @@
 #include <string>
 
 #include "collector/clock.h"
-#include "collector/embedded_object.h"
 #include "collector/rtt.h"
-#include "kernel_tests.h"
+#include "flow_maps_fixture.h"
 #include "loader/sys.h"
 
 namespace kitty::collector {
@@ -20,27 +19,15 @@ constexpr uint32_t kAll =
 constexpr uint64_t kSecond = 1'000'000'000;
 constexpr size_t kBucket1Ms = 6;  // <= 1000 us
 
-class RttCollectorTest : public ::testing::Test {
+class RttCollectorTest : public testing::FlowMapsFixture {
  protected:
   void SetUp() override {
-    KITTY_NEEDS_KERNEL();
-    const auto object = loader::Object::parse(embedded_object());
-    ASSERT_TRUE(object) << object.error().message();
-    auto maps = FlowMaps::create(*object);
-    ASSERT_TRUE(maps) << maps.error().message();
-    maps_ = std::make_unique<FlowMaps>(std::move(*maps));
+    FlowMapsFixture::SetUp();
+    if (!maps_) return;
     ledger_ = std::make_unique<Ledger>(kAll);
     rtt_ = std::make_unique<RttCollector>(*maps_, *ledger_);
     owned_ = map_fd("owned");
     pending_ = map_fd("pending");
-  }
-
-  int map_fd(std::string_view name) const {
-    for (const loader::Map& map : maps_->maps()) {
-      if (map.name() == name) return map.fd();
-    }
-    ADD_FAILURE() << "no map " << name;
-    return -1;
   }
 
   static kitty_flow flow(uint64_t samples, uint64_t sum_us, uint32_t segs, uint32_t retrans = 0,
@@ -131,7 +118,6 @@ class RttCollectorTest : public ::testing::Test {
     return found == peers.end() ? nullptr : &*found;
   }
 
-  std::unique_ptr<FlowMaps> maps_;
   std::unique_ptr<Ledger> ledger_;
   std::unique_ptr<RttCollector> rtt_;
   int owned_ = -1, pending_ = -1;
@@ -338,43 +324,32 @@ TEST_F(RttCollectorTest, BusyTimeThatEntryAndListingTellInOneTickIsAddedUp) {
   put(owned_, 10, flow_at(2000, 2, 60));
   tick({{1, {listed_at(3000, 3, 100)}}}, 30 * kSecond);
   ASSERT_NE(peer("10.0.0.2"), nullptr);
-  EXPECT_EQ(peer("10.0.0.2")->busy.ns, 100 * jiffy_ns());
+  EXPECT_EQ(peer("10.0.0.2")->busy_ns, 100 * jiffy_ns());
   put(owned_, 10, flow_at(4000, 4, 130));
   again(31 * kSecond);
-  EXPECT_EQ(peer("10.0.0.2")->busy.ns, 130 * jiffy_ns()) << "what the tick before has told is not told again";
+  EXPECT_EQ(peer("10.0.0.2")->busy_ns, 130 * jiffy_ns()) << "what the tick before has told is not told again";
 }
 
-TEST_F(RttCollectorTest, BusyTimeHasTwoPartsOfOneReading) {
+TEST_F(RttCollectorTest, TheLatestCountersOfASocketAreOfOneReading) {
   const auto limited = [](OwnedSocket socket, uint32_t jiffies) {
     socket.connection.counters.rwnd_limited_jiffies = jiffies;
     return socket;
   };
+  EXPECT_EQ(rtt_->counters_of(10), nullptr);
   tick({{1, {limited(listed_at(1000, 1, 10), 4)}}}, kSecond);
   again(20 * kSecond);
   kitty_flow now = flow_at(2000, 2, 60);
   now.counters.rwnd_limited_jiffies = 34;
   put(owned_, 10, now);
+  again(25 * kSecond);
+  ASSERT_NE(rtt_->counters_of(10), nullptr);
+  EXPECT_EQ(rtt_->counters_of(10)->busy_jiffies, 60U);
+  EXPECT_EQ(rtt_->counters_of(10)->rwnd_limited_jiffies, 34U);
   tick({{1, {limited(listed_at(3000, 3, 100), 54)}}}, 30 * kSecond);
-  ASSERT_NE(peer("10.0.0.2"), nullptr);
-  EXPECT_EQ(peer("10.0.0.2")->busy.ns, 100 * jiffy_ns());
-  EXPECT_EQ(peer("10.0.0.2")->busy.receiver_limited_ns, 54 * jiffy_ns());
+  EXPECT_EQ(rtt_->counters_of(10)->rwnd_limited_jiffies, 54U);
   tick({{1, {limited(listed_at(2500, 3, 80), 44)}}}, 31 * kSecond);
-  EXPECT_EQ(peer("10.0.0.2")->busy.receiver_limited_ns, 54 * jiffy_ns()) << "an older word";
-  EXPECT_EQ(peer("10.0.0.2")->busy.path_limited_ns(), 46 * jiffy_ns());
-}
-
-TEST_F(RttCollectorTest, ReceiverLimitedTimeOfASocketThatIsOlderStartsWhereItIs) {
-  OwnedSocket socket = listed_at(1000, 1, 1000);
-  socket.older_than_agent = true;
-  socket.connection.counters.rwnd_limited_jiffies = 900;
-  tick({{1, {socket}}}, kSecond);
-  socket.connection.counters.us = 2000;
-  socket.connection.counters.busy_jiffies = 1010;
-  socket.connection.counters.rwnd_limited_jiffies = 907;
-  tick({{1, {socket}}}, 20 * kSecond);
-  ASSERT_NE(peer("10.0.0.2"), nullptr);
-  EXPECT_EQ(peer("10.0.0.2")->busy.ns, 10 * jiffy_ns());
-  EXPECT_EQ(peer("10.0.0.2")->busy.receiver_limited_ns, 7 * jiffy_ns());
+  EXPECT_EQ(rtt_->counters_of(10)->busy_jiffies, 100U) << "an older word";
+  EXPECT_EQ(rtt_->counters_of(10)->rwnd_limited_jiffies, 54U) << "an older word";
 }
 
 TEST_F(RttCollectorTest, ALookupThatOverlapsAResetDoesNotWrap) {
@@ -408,7 +383,7 @@ TEST_F(RttCollectorTest, TheSameTupleUsedAgainCountsOnFromItsBirth) {
   EXPECT_EQ(segments_sent(), 100U) << "it may be another's by now";
   tick({{1, {listed_at(22'000'000, 6, 12)}}}, 23 * kSecond);
   EXPECT_EQ(segments_sent(), 106U);
-  EXPECT_EQ(peer("10.0.0.2")->busy.ns, 12 * jiffy_ns()) << "busy time goes on where it was";
+  EXPECT_EQ(peer("10.0.0.2")->busy_ns, 12 * jiffy_ns()) << "busy time goes on where it was";
   tick({{1, {listed_at(24'000'000, 8, 12)}}}, 25 * kSecond);
   EXPECT_EQ(segments_sent(), 108U);
 }
@@ -448,7 +423,7 @@ TEST_F(RttCollectorTest, AnotherTupleOnTheSocketDoesNotBringItsBusyTimeAgain) {
   tick({{1, {fresh(10, 22 * kSecond)}}}, 23 * kSecond);
   again(24 * kSecond);
   EXPECT_EQ(segments_sent(), 95U);
-  EXPECT_EQ(peer("10.0.0.2")->busy.ns, 9 * jiffy_ns());
+  EXPECT_EQ(peer("10.0.0.2")->busy_ns, 9 * jiffy_ns());
 }
 
 TEST_F(RttCollectorTest, AnotherSocketsBusyTimeOnTheInodeCountsFromItsBirth) {
@@ -461,7 +436,7 @@ TEST_F(RttCollectorTest, AnotherSocketsBusyTimeOnTheInodeCountsFromItsBirth) {
   again(21 * kSecond);
   tick({{1, {fresh(10, 22 * kSecond)}}}, 23 * kSecond);
   again(24 * kSecond);
-  EXPECT_EQ(peer("10.0.0.2")->busy.ns, 79 * jiffy_ns());
+  EXPECT_EQ(peer("10.0.0.2")->busy_ns, 79 * jiffy_ns());
 }
 
 TEST_F(RttCollectorTest, ASocketHandedOverByAnotherProcessStartsWhereItIs) {

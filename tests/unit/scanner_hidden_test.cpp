@@ -16,6 +16,7 @@
 #include "kernel_tests.h"
 #include "procfs/file.h"
 #include "procfs/pid_namespace.h"
+#include "scanner_fixture.h"
 #include "tcp_pair.h"
 #include "watched_child.h"
 
@@ -35,14 +36,8 @@ const std::string kTakeTitle =
     "ctypes.memmove(start, b'train', 5)\n";
 const std::string kSleep = "time.sleep(60)\n";
 
-class HiddenProcessTest : public ::testing::Test {
+class HiddenProcessTest : public testing::ScannerFixture {
  protected:
-  void SetUp() override {
-    auto root = procfs::open_root("/proc");
-    ASSERT_TRUE(root) << root.error().message();
-    root_ = std::move(*root);
-    scanner_ = std::make_unique<Scanner>(root_.get(), nullptr);
-  }
   static WatchedChild python(const std::string& program, std::vector<std::string> environment,
                              std::vector<int> inherited = {}) {
     environment.emplace_back("PATH=/usr/local/bin:/usr/bin:/bin");
@@ -87,8 +82,6 @@ class HiddenProcessTest : public ::testing::Test {
     return child;
   }
 
-  Fd root_;
-  std::unique_ptr<Scanner> scanner_;
   std::shared_ptr<const ProcessState> state_;
 };
 

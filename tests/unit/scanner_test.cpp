@@ -16,6 +16,7 @@
 #include "collector/rtt_hook.h"
 #include "kernel_tests.h"
 #include "procfs/file.h"
+#include "scanner_fixture.h"
 #include "tcp_pair.h"
 #include "watched_child.h"
 
@@ -27,14 +28,8 @@ using testing::sleeper;
 using testing::TcpPair;
 using testing::WatchedChild;
 
-class ScannerTest : public ::testing::Test {
+class ScannerTest : public testing::ScannerFixture {
  protected:
-  void SetUp() override {
-    auto root = procfs::open_root("/proc");
-    ASSERT_TRUE(root) << root.error().message();
-    root_ = std::move(*root);
-    scanner_ = std::make_unique<Scanner>(root_.get(), nullptr);
-  }
   const WatchedProcess* scan(pid_t pid, Scanner::Depth depth = Scanner::Depth::all) {
     scanner_->discover(depth);
     scanner_->pass_sockets();
@@ -51,8 +46,6 @@ class ScannerTest : public ::testing::Test {
     return found == process.sockets.end() ? nullptr : &*found;
   }
 
-  Fd root_;
-  std::unique_ptr<Scanner> scanner_;
   std::shared_ptr<const ProcessState> state_;
 };
 

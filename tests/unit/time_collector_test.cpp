@@ -8,8 +8,7 @@
 #include <memory>
 #include <set>
 
-#include "collector/embedded_object.h"
-#include "kernel_tests.h"
+#include "flow_maps_fixture.h"
 #include "loader/sys.h"
 
 namespace kitty::collector {
@@ -19,25 +18,14 @@ constexpr uint64_t kSecond = 1'000'000'000;
 constexpr uint32_t kHave =
     KITTY_HAVE_SEGS_OUT | KITTY_HAVE_BYTES_SENT | KITTY_HAVE_BYTES_RECEIVED | KITTY_HAVE_BUSY;
 
-class TimeCollectorTest : public ::testing::Test {
+class TimeCollectorTest : public testing::FlowMapsFixture {
  protected:
   void SetUp() override {
-    KITTY_NEEDS_KERNEL();
-    const auto object = loader::Object::parse(embedded_object());
-    ASSERT_TRUE(object) << object.error().message();
-    auto maps = FlowMaps::create(*object);
-    ASSERT_TRUE(maps) << maps.error().message();
-    maps_ = std::make_unique<FlowMaps>(std::move(*maps));
+    FlowMapsFixture::SetUp();
+    if (!maps_) return;
     ledger_ = std::make_unique<Ledger>(kHave);
     rtt_ = std::make_unique<RttCollector>(*maps_, *ledger_);
     time_ = std::make_unique<TimeCollector>(*maps_, *rtt_);
-  }
-  int map_fd(std::string_view name) const {
-    for (const loader::Map& map : maps_->maps()) {
-      if (map.name() == name) return map.fd();
-    }
-    ADD_FAILURE() << "no map " << name;
-    return -1;
   }
   static procfs::IpAddress address(uint8_t last) {
     return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, last};
@@ -115,7 +103,6 @@ class TimeCollectorTest : public ::testing::Test {
     return nullptr;
   }
 
-  std::unique_ptr<FlowMaps> maps_;
   std::unique_ptr<Ledger> ledger_;
   std::unique_ptr<RttCollector> rtt_;
   std::unique_ptr<TimeCollector> time_;
